@@ -8,6 +8,7 @@ reference does not make so; `clients` is, where they were not asked for.
 again and again; `GET /api/view?view=…` answers one.
 
     view=topics                      every topic in a line
+    view=channels                    every channel in a line, with what needs attention (see `attention`)
     view=topic&topic=T               a topic as in /api/topics/T
     view=channel&topic=T&channel=C[&search=WORDS]
                                      a channel as in /api/topics/T/C, with some of its clients
@@ -34,6 +35,10 @@ up, is what the backlog grows by.
               a flow has, "is_incomplete"}], "node_count", "rates": {"total", "finished"}, "flow"}
               `depth` is what waits in the topic itself, `channel_depth` in all its channels together, `idle_depth` in
               those that have no consumer
+    channels  {"channels": [{"topic_name", "channel_name", "depth", "backend_depth", "in_flight_count",
+              "deferred_count", "requeue_count", "timeout_count", "message_count", "client_count", "node_count",
+              "paused", "topic_paused", "reasons": [reason], "attention" (the larger, the more urgent), "e2e_p99", what
+              a flow has, "oldest_s" (null: not known), "is_older" (it is at least that old), "is_incomplete"}]}
     topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}, "flow",
               "flows": {channel: flow}
     channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching", "flow", "flows": {node: flow}
@@ -50,6 +55,7 @@ A browser takes a document every few seconds, so it must stay small however larg
               agent or node; `client_count` says how many there are, `clients_matching` how many of them match. The
               parts in `nodes` have none
     nodes     `topics` are null: there are counts
+    channels  of more than twenty thousand channels some are left out; `message` says so
     topics    of more than twenty thousand topics some are left out, those that no nsqd has first; `message` says so
     counter   more than two thousand counters are told by channel, over all nodes (`*`); the sum stays the same
 """
@@ -327,7 +333,7 @@ def _topic_line(
         "idle_depth": sum(idle.values()),
         "e2e_p99": slowest_ns(topic.latency),
         "rate": _came(topic.rates),
-        **(_flow(flow_of(topic.rates, (channel.rates for channel in channels))) or _UNKNOWN_FLOW),
+        **flow_document(flow_of(topic.rates, (channel.rates for channel in channels))),
     }
 
 
@@ -453,6 +459,11 @@ def _totals(rates: Rates | None) -> Document:
 
 def _came(rates: Rates | None) -> float | None:
     return None if rates is None else round(rates.came, _RATE_DIGITS)
+
+
+def flow_document(flow: Rates | None) -> Document:
+    """What a flow has; null where it is not known."""
+    return _flow(flow) or _UNKNOWN_FLOW
 
 
 def _flow(flow: Rates | None) -> Document | None:

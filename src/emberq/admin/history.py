@@ -26,7 +26,9 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 from emberq.admin.document import Look, slowest_ns
@@ -40,10 +42,14 @@ MAX_NODES = 500
 """The same for nodes."""
 RECENT_COUNT = 30
 """As many as a sparkline shows."""
+_MEAN_COUNT = 3
+"""As many as tell where a backlog goes: half a minute."""
 
 RATE_FIGURES = ("rate", "in_rate", "finish_rate", "dead_letter_rate", "requeue_rate")
 FIGURES = ("depth", "in_flight", *RATE_FIGURES, "e2e_p99")
+_DEPTH = FIGURES.index("depth")
 _RATE = FIGURES.index("rate")
+_IN = FIGURES.index("in_rate")
 MEMORY_FIGURES = ("heap_in_use_bytes", "heap_idle_bytes", "heap_released_bytes", "gc_pause_usec_100")
 NODE_FIGURES = ("depth", *RATE_FIGURES, *MEMORY_FIGURES)
 _GAP = math.nan
@@ -108,7 +114,7 @@ class History:
 
     def recent_rates(self) -> dict[str, Any]:
         """The last rates of every topic."""
-        slots = list(self._slots())[-RECENT_COUNT:]
+        slots = self._latest_slots(RECENT_COUNT)
         return {
             "interval": self.interval_ns / NS_PER_SECOND,
             "topics": {
@@ -118,10 +124,58 @@ class History:
             },
         }
 
-    def _slots(self) -> Iterator[int]:
+    def recent_depths(self) -> dict[str, Any]:
+        """The last depths of every channel, by topic and channel."""
+        slots = self._latest_slots(RECENT_COUNT)
+        depths: dict[str, dict[str, list[float | int | None]]] = {}
+        for (topic, channel), ring in list(self._series.by_name.items()):
+            if channel:
+                depths.setdefault(topic, {})[channel] = [_shown(ring.figure(slot, _DEPTH)) for slot in slots]
+        return {"interval": self.interval_ns / NS_PER_SECOND, "channels": depths}
+
+    def recent_rates_of(self, topic: str, channel: str) -> Rates | None:
+        """The mean flow of a channel over the last points; None if there is none."""
+        ring = self._series.by_name.get((topic, channel))
+        if ring is None:
+            return None
+        points = (ring.read(slot) for slot in self._latest_slots(_MEAN_COUNT))
+        flows = [tuple(point)[_IN : _IN + 4] for point in points if point is not None]
+        known = [flow for flow in flows if not math.isnan(flow[0])]
+        if not known:
+            return None
+        came, finished, dead_lettered, requeued = (sum(each) / len(known) for each in zip(*known, strict=True))
+        return Rates(came, finished + dead_lettered, requeued, dead_lettered)
+
+    def waiting_s(self, topic: str, channel: str, depth: int) -> tuple[float | None, bool]:
+        """How long ago the last `depth` messages of a channel began to come, and whether it may be longer.
+
+        None if it is not known, or nothing waits.
+        """
+        ring = self._series.by_name.get((topic, channel))
+        if depth == 0 or ring is None:
+            return None, False
+        interval_s = self.interval_ns / NS_PER_SECOND
+        so_far = list(accumulate(0.0 if math.isnan(each) else each for each in self._backwards(ring.column(_IN))))
+        place = bisect_left(so_far, depth / interval_s)
+        if place == len(so_far):
+            return (round(len(so_far) * interval_s, 1), True) if so_far else (None, False)
+        before = so_far[place - 1] if place else 0.0
+        share = (depth / interval_s - before) / (so_far[place] - before)
+        return round((place + share) * interval_s, 1), False
+
+    def _slots(self) -> list[int]:
         """From the oldest point to the newest."""
-        kept = min(self.point_count, self._size)
-        return (number % self._size for number in range(self.point_count - kept, self.point_count))
+        return self._latest_slots(self._size)
+
+    def _latest_slots(self, count: int) -> list[int]:
+        kept = min(self.point_count, self._size, count)
+        return [number % self._size for number in range(self.point_count - kept, self.point_count)]
+
+    def _backwards(self, column: Sequence[float]) -> Iterator[float]:
+        """The values of all slots, from the newest point to the oldest."""
+        end = self.point_count % self._size
+        older = column[end:] if self.point_count >= self._size else ()
+        return chain(reversed(column[:end]), reversed(older))
 
 
 class _Rings:
@@ -169,6 +223,10 @@ class _Ring:
         """The figures; None in a gap."""
         values = self._values[slot * self._width : (slot + 1) * self._width]
         return None if math.isnan(values[0]) else values
+
+    def column(self, index: int) -> Sequence[float]:
+        """One figure, slot by slot."""
+        return self._values[index :: self._width]
 
     def figure(self, slot: int, index: int) -> float:
         return self._values[slot * self._width + index]

@@ -46,6 +46,7 @@ from typing import Any
 
 from emberq.admin.absence import Absences
 from emberq.admin.api.request import TopicNotFoundError, as_http_error
+from emberq.admin.attention import channels_view, search_view
 from emberq.admin.document import (
     MAX_CLIENTS,
     Document,
@@ -88,6 +89,7 @@ class LiveView(enum.StrEnum):
     """What can be looked at."""
 
     TOPICS = "topics"
+    CHANNELS = "channels"
     TOPIC = "topic"
     CHANNEL = "channel"
     NODES = "nodes"
@@ -157,8 +159,8 @@ class Gatherer:
         """When the next round may begin at the earliest."""
         self._kept: dict[Subject, bytes] = {}
         """Documents of the last look, encoded."""
-        self._recent_rates: tuple[int, bytes] = (-1, b"")
-        """The last rates of all topics, encoded, behind the number of points that the history had then."""
+        self._recent: dict[str, tuple[int, bytes]] = {}
+        """The last figures of all topics or channels, encoded, behind the number of points that the history had."""
         self._looking: asyncio.Task[Look] | None = None
         """A look under way, which all callers that need one share."""
         self._round: asyncio.Task[None] | None = None
@@ -325,11 +327,24 @@ class Gatherer:
 
     async def recent_rates(self) -> bytes:
         """The last rates of every topic, as JSON."""
+        return await self._recent_figures("topics", self.history.recent_rates)
+
+    async def recent_depths(self) -> bytes:
+        """The last depths of every channel, as JSON."""
+        return await self._recent_figures("channels", self.history.recent_depths)
+
+    async def _recent_figures(self, kind: str, make: Callable[[], Document]) -> bytes:
         count = self.history.point_count
-        if self._recent_rates[0] != count:
-            document = self.history.recent_rates() | {"message": ""}
-            self._recent_rates = count, await self._cluster.background.run(lambda: encode_in_pieces(document))
-        return self._recent_rates[1]
+        if self._recent.get(kind, (-1, b""))[0] != count:
+            document = make() | {"message": ""}
+            encoded = await self._cluster.background.run(lambda: encode_in_pieces(document))
+            self._recent[kind] = count, encoded
+        return self._recent[kind][1]
+
+    async def search(self, text: str) -> bytes:
+        """The topics, channels and nodes that a search finds, as JSON; ClusterError."""
+        look = await self._look_no_older_than(MAX_GREETING_AGE_NS)
+        return await self._cluster.background.run(lambda: encode_in_pieces(search_view(look, text)))
 
     async def _look_no_older_than(self, age_ns: int) -> Look:
         if self._look is not None and self._clock.monotonic_ns() - self._look_ns < age_ns:
@@ -380,6 +395,8 @@ class Gatherer:
         match subject.view:
             case LiveView.TOPICS:
                 return partial(topics_view, look)
+            case LiveView.CHANNELS:
+                return partial(channels_view, look, self.history)
             case LiveView.TOPIC:
                 topic = await self._cluster.background.run(lambda: look.survey.topic(subject.topic))
                 if topic is None and subject.topic not in look.names:
@@ -410,7 +427,7 @@ class Gatherer:
                 return lambda: {**reported, **look.head}
 
 
-_MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.TOPIC, LiveView.COUNTER})
+_MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.CHANNELS, LiveView.TOPIC, LiveView.COUNTER})
 """Views that need no more than the look: their documents stay the same until the next one."""
 
 

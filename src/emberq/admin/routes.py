@@ -108,6 +108,7 @@ class _Table:
             "/api/nodes": api.nodes,
             "/api/nodes/{node}": api.node,
             "/api/counter": api.counter,
+            "/api/search/consumers": api.consumers,
             "/api/journal/{topic}": self._messages.journal,
             "/api/seek/{topic}/{channel}": self._messages.foresee,
             "/api/graphite": graphite.rate,
@@ -128,6 +129,7 @@ class _Table:
             "/api/history": api.history,
             "/api/pipelines": api.pipelines,
             "/api/absent": api.absent,
+            "/api/search": api.search,
         }
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler), quiet=True)

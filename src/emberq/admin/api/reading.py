@@ -12,9 +12,15 @@ said in `document`.
     GET /api/history?topic=t[&channel=c]    a topic or a channel
     GET /api/history?node=h:p               an nsqd, with its memory
     GET /api/history?topics=all             the last rates of every topic
+    GET /api/history?channels=all           the last depths of every channel
     GET /api/absent                         the nodes that are silent or gone
 
 A history has `marks`, too: [{"time", "node", "state" ("silent", "gone", "back")}].
+
+**One search** for all that has a name: every word must be in it. At most 50 of each kind are told, and how many there are.
+
+    GET /api/search?q=WORDS                 {"topics", "channels", "nodes", "counts": {kind: count}}
+    GET /api/search/consumers?q=WORDS       {"consumers", "count"}; every nsqd is asked for its clients
 
 **Graphite**, asked for the pages. Whatever goes wrong with it is a 500 INTERNAL_ERROR, as in the reference.
 
@@ -31,6 +37,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from emberq.admin.attention import MAX_FOUND, consumers_view
 from emberq.admin.document import (
     Document,
     channel_document,
@@ -102,6 +109,14 @@ class ReadingApi:
             lambda _, observer: observer.counters(), lambda counters: {"stats": counters_document(counters)}
         )
 
+    async def consumers(self, request: Request) -> Response:
+        """The consumers of any channel that a search finds."""
+        search, now_ns = _search(request.query()), self._clock.wall_ns()
+        return await self._answer(
+            lambda _, observer: observer.consumers(search, limit=MAX_FOUND),
+            lambda found: consumers_view(*found, now_ns=now_ns),
+        )
+
     async def _answer(
         self,
         ask: Callable[[Topology, ClusterReader], Coroutine[Any, Any, Findings[T]]],
@@ -147,6 +162,8 @@ class WatchingApi:
         history = self._gatherer.history
         if query.get("topics") == "all":
             return encoded(await self._gatherer.recent_rates())
+        if query.get("channels") == "all":
+            return encoded(await self._gatherer.recent_depths())
         marks = {"marks": self._gatherer.absences.marks_document(), "message": ""}
         if node := query.get("node"):
             return json(history.node_document(node) | marks)
@@ -154,6 +171,10 @@ class WatchingApi:
         if channel and not topic:
             raise HttpError(400, "MISSING_ARG_TOPIC")
         return json(history.document(topic, channel) | marks)
+
+    async def search(self, request: Request) -> Response:
+        """Topics, channels and nodes by their names."""
+        return encoded(await self._gatherer.search(_search(request.query())))
 
     def absent(self, _request: Request) -> Response:
         """The nodes that are silent or gone."""
@@ -164,6 +185,13 @@ class WatchingApi:
 def encoded(document: bytes) -> Response:
     """A V1 answer of what is JSON already."""
     return Response(200, document, content_type=JSON, headers=V1_HEADERS)
+
+
+def _search(query: Query) -> str:
+    search = (query.get("q") or "").strip()
+    if not search:
+        raise HttpError(400, "MISSING_ARG_Q")
+    return search
 
 
 def _subject(query: Query) -> Subject:

@@ -139,6 +139,7 @@ _LOGIN = Page(name="login", title="Log in", is_live=False)
 PAGES = {
     "/": _TOPICS,
     "/topics": _TOPICS,
+    "/channels": Page(name="channels", title="Channels"),
     "/topics/{topic}": Page(name="topic", below="topics"),
     "/topics/{topic}/{channel}": Page(name="channel", below="topics"),
     "/nodes": Page(name="nodes", title="Nodes"),
@@ -146,6 +147,7 @@ PAGES = {
     "/counter": Page(name="counter", title="Counter"),
     "/lookup": Page(name="lookup", title="Lookup", is_live=False),
     "/pipelines": Page(name="pipelines", title="Pipelines"),
+    "/search": Page(name="search", title="Search", is_live=False),
     "/login": _LOGIN,
 }
 NAVIGATION = {page.name: page.title for page in PAGES.values() if not page.below and page is not _LOGIN}
@@ -223,19 +225,20 @@ class Shell:
             "body",
             None,
             element("a", {"class": "skip-link", "href": "#main"}, "Skip to content"),
-            self._top(page, visitor),
+            self._top(page, request, visitor),
             self._main(page, request),
             element("div", {"id": "notes", "class": "notes", "role": "status", "aria-live": "polite"}),
             element("footer", {"class": "foot"}, f"nsqadmin v{self._site.version}"),
         )
 
-    def _top(self, page: Page, visitor: Visitor | None) -> Markup:
+    def _top(self, page: Page, request: Request, visitor: Visitor | None) -> Markup:
         mark = element("img", {"src": self._asset("ember.svg"), "alt": "", "width": "24", "height": "24"})
         return element(
             "header",
             {"class": "top"},
             element("a", {"class": "brand", "href": self._path("topics")}, mark, "nsqadmin"),
             None if page is _LOGIN else self._navigation(page),
+            None if page is _LOGIN else self._search(request),
             element("div", {"class": "top-end"}, _LIVE_STATE if page.is_live else None, _TOOLS, _user(visitor)),
         )
 
@@ -246,6 +249,21 @@ class Shell:
             for path, title in NAVIGATION.items()
         ]
         return element("nav", {"aria-label": "Pages"}, links)
+
+    def _search(self, request: Request) -> Markup:
+        """The one search for all that has a name; it also works without scripts, up to the page that shows the result."""
+        field = {
+            "id": "find",
+            "name": "q",
+            "type": "text",
+            "placeholder": "Find…",
+            "aria-label": "Find topics, channels, nodes and consumers",
+            "autocomplete": "off",
+            "spellcheck": "false",
+            "value": (request.query().get("q") or "") if request.path.endswith("/search") else "",
+        }
+        form = {"class": "find", "role": "search", "method": "get", "action": self._path("search")}
+        return element("form", form, element("input", field))
 
     def _main(self, page: Page, request: Request) -> Markup:
         about = {f"data-{name}": value for name, value in request.params.items()}

@@ -1,6 +1,7 @@
 /* Columns that several tables share; see table.js for what a column is. */
 
 import { path } from "./api.js";
+import { paintSparkline } from "./chart.js";
 import { h, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
 import { label } from "./panel.js";
@@ -16,6 +17,15 @@ export function figureColumn(id, text, priority = null) {
     isNumeric: true,
     value: (row) => row[id] ?? 0,
     text: (row) => format.integer(row[id]),
+  };
+}
+
+/** A figure with the line of what it was; `recent` knows the row's last figures. */
+export function paintWithSparkline(recent, text) {
+  return (cell, row) => {
+    const figure = cell.querySelector(".figure") ?? cell.appendChild(h("span", { class: "figure" }));
+    setText(figure, text(row));
+    paintSparkline(cell, recent.of(row));
   };
 }
 
