@@ -25,6 +25,12 @@ def row(page: Page, table: str, text: str) -> Locator:
     return page.get_by_role("table", name=table).locator("tbody tr[data-key]").filter(has_text=text)
 
 
+def cell(page: Page, table: str, of: Locator, heading: str) -> str:
+    """What a row has below a heading."""
+    headings = page.get_by_role("table", name=table).locator("th").all_text_contents()
+    return of.locator("td").nth(headings.index(heading)).inner_text()
+
+
 # Which?
 
 
@@ -64,3 +70,45 @@ def test_one_search_leads_to_everything_that_has_a_name(page: Page, cluster: Clu
     row(page, "Consumers", topic).get_by_role("link").click()
     expect(row(page, "Consumers", f"{topic}-worker")).to_be_visible()
     consumer.close()
+
+
+# Who is slow?
+
+
+def test_a_slow_consumer_stands_out_with_its_host_and_its_node(page: Page, cluster: Cluster, topic: str) -> None:
+    slow = cluster.consumer(topic, "channel", rdy=5, client_id="slow", hostname="slow.example", node=0)
+    quick = cluster.consumer(topic, "channel", rdy=5, client_id="quick", hostname="quick.example", node=1)
+    cluster.publish(topic, *[b"held"] * 5, node=0)
+    held = [slow.read_message() for _ in range(5)]
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    busy, idle = row(page, "Consumers", "quick.example"), row(page, "Consumers", "slow.example")
+    expect(busy).to_be_visible()
+    cluster.publish(topic, *[b"done"] * 5, node=1)
+    for _ in range(5):
+        quick.fin(quick.read_message())
+    expect(busy).to_contain_text(re.compile("ago|just now"))
+    expect(idle).to_contain_text("never")
+    assert cell(page, "Consumers", idle, "In flight") == str(len(held))
+    assert cell(page, "Consumers", busy, "Address").startswith("127.0.0.1:")
+    expect(busy).to_contain_text(cluster.nodes[1])
+    page.get_by_label("Consumers one by one or by host").select_option("host")
+    expect(row(page, "Hosts", "slow.example")).to_be_visible()
+    assert cell(page, "Hosts", row(page, "Hosts", "slow.example"), "Connections") == "1"
+    page.reload()
+    expect(row(page, "Hosts", "quick.example")).to_be_visible()
+    page.get_by_label("Consumers one by one or by host").select_option("")
+    busy.get_by_role("link").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(cluster.nodes[1])
+    expect(row(page, "Consumers", "quick.example")).to_contain_text(f"{topic} / channel")
+    for client in (slow, quick):
+        client.close()
+
+
+def test_messages_that_a_consumer_lets_time_out_are_counted(page: Page, cluster: Cluster, topic: str) -> None:
+    sleepy = cluster.consumer(topic, "channel", rdy=1, client_id="sleepy", msg_timeout=1000)
+    cluster.publish(topic, b"slept through")
+    sleepy.read_message()
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    consumer = row(page, "Consumers", "sleepy")
+    expect(consumer.locator("[data-kind=warning]").first).not_to_have_text("0")
+    sleepy.close()

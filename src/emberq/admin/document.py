@@ -41,12 +41,15 @@ up, is what the backlog grows by.
               a flow has, "oldest_s" (null: not known), "is_older" (it is at least that old), "is_incomplete"}]}
     topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}, "flow",
               "flows": {channel: flow}
-    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching", "flow", "flows": {node: flow}
+    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching", "flow",
+              "flows": {node: flow}, "paces": {"<node> <address>": {"finish_rate", "requeue_rate", "message_ns" (how long it
+              holds a message), "timeout_count", "last_finish" (s)}}, of each client; null: not known yet
     nodes     each also has "node" (H:P), "state" ("present", or as above; those that are gone are listed as well),
               "depth" (with channels), "message_count", "client_count", "topic_count" (null: not known),
               "registered_count" and "tombstoned_count" (of topics that the nsqlookupds list for it), "rate"; and
               "rates": {"total", "finished"}
-    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null), "flow"
+    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null), "flow",
+              "paces"
     counter   "total_messages" (all that were published), "rates": {"total", "finished"}
 
 A browser takes a document every few seconds, so it must stay small however large the cluster is:
@@ -76,6 +79,8 @@ from emberq.cluster.stats import (
     ChannelFigures,
     ClientFigures,
     ClientFilter,
+    ClientPace,
+    ClientWatch,
     Latency,
     LatencyPercentile,
     TopicFigures,
@@ -362,12 +367,29 @@ def topic_view(topic: TopicFigures, look: Look) -> Document:
     }
 
 
-def channel_view(channel: ChannelFigures, clients: ClientFilter, look: Look) -> Document:
+def paces_document(watch: ClientWatch) -> Document:
+    """How each client gets on, by its node and address."""
+    return {f"{node} {address}": _pace(pace) for (node, address), pace in watch.paces().items()}
+
+
+def _pace(pace: ClientPace) -> Document:
+    finished_ns = pace.last_finish_ns
+    return {
+        "finish_rate": None if pace.finish_rate is None else round(pace.finish_rate, _RATE_DIGITS),
+        "requeue_rate": None if pace.requeue_rate is None else round(pace.requeue_rate, _RATE_DIGITS),
+        "message_ns": pace.message_ns,
+        "timeout_count": pace.timeout_count,
+        "last_finish": None if finished_ns is None else finished_ns // NS_PER_MS / 1000,
+    }
+
+
+def channel_view(channel: ChannelFigures, clients: ClientFilter, watch: ClientWatch, look: Look) -> Document:
     """A channel with the rates of its parts, and with those of its clients that are to be shown."""
     topic, name, survey = channel.topic_name, channel.channel_name, look.survey
     return {
         **channel_document(channel._replace(clients=tuple(clients.kept)), now_ns=look.taken_ns),
         "clients_matching": clients.match_count,
+        "paces": paces_document(watch),
         "rates": {
             "channel": _came(_rates(survey, topic, name)),
             "finished": _left(_rates(survey, topic, name)),
@@ -406,13 +428,14 @@ def _node_line(producer: ClusterNode, work: Work | None) -> Document:
     }
 
 
-def node_view(node: NodeStats, look: Look) -> Document:
+def node_view(node: NodeStats, watch: ClientWatch, look: Look) -> Document:
     """An nsqd with the rates of its topics."""
     figures = look.survey.nodes.get(node.node)
     rates = look.survey.rates_by_topic(node.node)
     return {
         **node_document(node, now_ns=look.taken_ns),
         "memory": None if figures is None else figures.memory,
+        "paces": paces_document(watch),
         "rates": {
             **_totals(look.survey.work.get(node.node, IDLE).rates),
             "topics": {topic.topic_name: _came(rates.get(topic.topic_name)) for topic in node.topics},

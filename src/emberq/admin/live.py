@@ -37,7 +37,7 @@ import asyncio
 import enum
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
@@ -63,7 +63,7 @@ from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.pipeline_feed import TOPIC, PipelineFeed
-from emberq.cluster.stats import ClientFilter, total_topic
+from emberq.cluster.stats import ClientFigures, ClientFilter, ClientWatch, total_topic
 from emberq.cluster.survey import ClusterReader, Survey
 from emberq.cluster.topology import Topology
 from emberq.cluster.upstream import ClusterError, Findings, UpstreamsFailedError
@@ -122,6 +122,8 @@ class _Audience:
     """Each with the time when it was opened, the oldest first."""
     event: bytes = b""
     """What they were shown last."""
+    watch: ClientWatch = field(default_factory=ClientWatch)
+    """How the clients get on that the subject has."""
 
     def show(self, event: bytes, now_ns: int) -> None:
         self.event = event
@@ -390,6 +392,21 @@ class Gatherer:
             self._kept[subject] = encoded
         return encoded
 
+    def _watching(self, subject: Subject, clients: Iterable[ClientFigures]) -> Callable[[], ClientWatch]:
+        """A function that adds what was just seen to what is remembered of clients while a browser looks at them.
+
+        It is called where documents are made: in one thread, for there may be many clients.
+        """
+        audience = self._audiences.get(subject)
+        watch = ClientWatch() if audience is None else audience.watch
+        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+
+        def add() -> ClientWatch:
+            watch.add(clients, now_ns=now_ns, wall_ns=wall_ns)
+            return watch
+
+        return add
+
     async def _document(self, subject: Subject, look: Look) -> Callable[[], Document]:
         """Ask the cluster for what the look does not hold; the function that then makes the document may take long."""
         match subject.view:
@@ -413,13 +430,15 @@ class Gatherer:
                     if subject.topic in look.survey.channels or subject.topic in look.names:
                         raise
                     raise _no_topic(subject) from None  # which nsqlookupd calls a failure
-                return partial(channel_view, channel.value, sieve, look)
+                watched = self._watching(subject, sieve.kept)
+                return lambda: channel_view(channel.value, sieve, watched(), look)
             case LiveView.NODES:
                 producers = await self._cluster.ask_in_background(lambda topology, _: topology.producers())
                 return partial(nodes_view, producers.value, look)
             case LiveView.NODE:
                 node = await self._cluster.ask_in_background(lambda _, observer: observer.node(subject.node))
-                return partial(node_view, node.value, look)
+                watched = self._watching(subject, node.value.clients)
+                return lambda: node_view(node.value, watched(), look)
             case LiveView.COUNTER:
                 return partial(counter_view, look)
             case LiveView.PIPELINES:

@@ -357,8 +357,13 @@ class NodeStats:
         return sum(topic.message_count for topic in self.topics)
 
     @property
-    def total_clients(self) -> int:
+    def clients(self) -> Iterator[ClientFigures]:
         """Consumers connected to it."""
+        return (client for topic in self.topics for channel in topic.channels for client in channel.clients)
+
+    @property
+    def total_clients(self) -> int:
+        """How many consumers are connected to it."""
         return sum(channel.client_count for topic in self.topics for channel in topic.channels)
 
 

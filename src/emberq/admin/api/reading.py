@@ -17,7 +17,8 @@ said in `document`.
 
 A history has `marks`, too: [{"time", "node", "state" ("silent", "gone", "back")}].
 
-**One search** for all that has a name: every word must be in it. At most 50 of each kind are told, and how many there are.
+**One search** for all that has a name: every word must be in it. At most 50 of each kind are told, and how many there
+are.
 
     GET /api/search?q=WORDS                 {"topics", "channels", "nodes", "counts": {kind: count}}
     GET /api/search/consumers?q=WORDS       {"consumers", "count"}; every nsqd is asked for its clients

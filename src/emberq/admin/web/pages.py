@@ -251,7 +251,7 @@ class Shell:
         return element("nav", {"aria-label": "Pages"}, links)
 
     def _search(self, request: Request) -> Markup:
-        """The one search for all that has a name; it also works without scripts, up to the page that shows the result."""
+        """The one search for all that has a name: a plain form, which leads to the page that shows what was found."""
         field = {
             "id": "find",
             "name": "q",

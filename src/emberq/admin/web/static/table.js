@@ -12,7 +12,7 @@
  *
  * A column: { id, label, value(row), text(row)?, paint(cell, row)?, isNumeric?, priority?, isSearched?, title? }
  * where `value` is what is sorted by, `text` what is shown (or `paint`, for cells that are more than text), and
- * columns of priority 2 and 3 make room on narrow screens.
+ * columns of priority 2, 3 and 4 make room on narrow screens. Those of priority 5 are shown when the reader wants all.
  */
 
 import { h, setAttribute, setText } from "./dom.js";
@@ -106,7 +106,8 @@ export class DataTable {
     const table = h("table", { class: "data", "aria-label": label }, head, body);
     const note = h("p", { class: "empty", hidden: true });
     const more = h("button", { type: "button", class: "quiet all-columns", "aria-pressed": "false" }, "All columns");
-    const root = h("div", { class: "table-frame" }, more, h("div", { class: "table-scroll" }, table), note);
+    const hasMore = this.#columns.some((column) => column.priority === 5);
+    const root = h("div", { class: hasMore ? "table-frame has-more" : "table-frame" }, more, h("div", { class: "table-scroll" }, table), note);
     return { root, table, head, body, above, below, note, more };
   }
 
