@@ -8,7 +8,8 @@ from itertools import count
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.cluster import Cluster
+from tests.browser.cluster import Cluster, dead_letter
+from tests.support.waiting import wait_until
 
 _number = count(1)
 
@@ -60,7 +61,7 @@ def test_one_search_leads_to_everything_that_has_a_name(page: Page, cluster: Clu
     page.keyboard.press("Enter")
     expect(row(page, "Topics", topic)).to_be_visible()
     expect(row(page, "Consumers", f"{topic}-worker")).to_contain_text("web-9.example")
-    page.get_by_label("Find topics, channels, nodes and consumers").fill(f"{topic} chan")
+    page.get_by_label("Find by name").fill(f"{topic} chan")
     page.keyboard.press("Enter")
     expect(row(page, "Channels", f"{topic} / channel")).to_be_visible()
     page.goto(f"{cluster.admin.url}/search?q={cluster.nodes[1]}")
@@ -112,3 +113,103 @@ def test_messages_that_a_consumer_lets_time_out_are_counted(page: Page, cluster:
     consumer = row(page, "Consumers", "sleepy")
     expect(consumer.locator("[data-kind=warning]").first).not_to_have_text("0")
     sleepy.close()
+
+
+# What can I do safely?
+
+
+def noted(page: Page, text: str) -> Locator:
+    note = page.locator(".note").filter(has_text=text)
+    expect(note).to_be_visible()
+    return note
+
+
+def paused(cluster: Cluster, topic: str) -> list[bool]:
+    """The topic's channel, on both nodes."""
+    return [bool((cluster.channel(topic, "channel", node=node) or {}).get("paused")) for node in (0, 1)]
+
+
+def confirm(page: Page, verb: str) -> None:
+    page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()
+
+
+def test_actions_are_listed_by_the_harm_they_do_with_numbers(page: Page, cluster: Cluster, topic: str) -> None:
+    cluster.publish(topic, *[b"message"] * 3)
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    expect(page.locator("[data-figure=depth]")).to_have_text("3")
+    page.get_by_text("What would they do?").click()
+    entries = page.locator("#harms li:visible")
+    expect(entries).to_have_count(3)
+    expect(entries.locator(".label")).to_have_text(["can be undone", "loses messages", "loses messages"])
+    expect(entries.nth(0)).to_contain_text("0 consumers would get no messages")
+    expect(entries.nth(1)).to_contain_text("3 messages are dropped on every node: 3 waiting.")
+    cluster.publish(topic, b"one more")
+    expect(entries.nth(1)).to_contain_text("4 messages are dropped")
+    entries.nth(0).get_by_role("button").click()
+    confirm(page, "Pause")
+    noted(page, f"Paused channel {topic} / channel.")
+    expect(entries.nth(0).get_by_role("button")).to_have_text("Unpause")
+
+
+def test_a_pause_on_one_node_can_be_undone(page: Page, cluster: Cluster, topic: str) -> None:
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    row(page, "Nodes", cluster.nodes[1]).get_by_role("button", name=f"Pause on {cluster.nodes[1]}").click()
+    expect(page.get_by_role("dialog")).to_contain_text("The other nodes go on as they are.")
+    confirm(page, "Pause")
+    note = noted(page, f"Paused channel {topic} / channel on {cluster.nodes[1]}")
+    wait_until(lambda: paused(cluster, topic) == [False, True])
+    expect(row(page, "Nodes", cluster.nodes[1])).to_contain_text("paused")
+    note.get_by_role("button", name="Undo").click()
+    wait_until(lambda: paused(cluster, topic) == [False, False])
+    expect(row(page, "Nodes", cluster.nodes[1])).not_to_contain_text("paused")
+
+
+def test_undo_leaves_what_was_paused_before(page: Page, cluster: Cluster, topic: str) -> None:
+    cluster.post(0, f"/channel/pause?topic={topic}&channel=channel")
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    expect(page.locator("#state")).to_have_text("paused")  # on any node
+    page.get_by_role("button", name="Unpause", exact=True).first.click()
+    confirm(page, "Unpause")
+    wait_until(lambda: paused(cluster, topic) == [False, False])
+    noted(page, "Unpaused").get_by_role("button", name="Undo").click()
+    wait_until(lambda: paused(cluster, topic) == [True, False])
+
+
+def test_all_channels_that_a_search_leaves_are_paused_and_emptied_at_once(page: Page, cluster: Cluster) -> None:
+    topics = [f"bulk-{number}" for number in range(3)]
+    for name in topics:
+        cluster.create(name, "channel")
+        cluster.publish(name, b"1", b"2")
+    page.goto(f"{cluster.admin.url}/channels?q=bulk-")
+    group = page.get_by_role("group", name="All that are shown")
+    expect(group).to_contain_text("3 channels shown")
+    group.get_by_role("button", name="Pause all…", exact=True).click()
+    expect(page.get_by_role("dialog")).to_contain_text("3 channels: bulk-0 / channel, bulk-1 / channel")
+    expect(page.get_by_role("dialog")).to_contain_text("6 messages wait now")
+    confirm(page, "Pause")
+    note = noted(page, "Paused 3 channels.")
+    wait_until(lambda: all(paused(cluster, name) == [True, True] for name in topics))
+    expect(row(page, "Channels", "bulk-1 / channel")).to_contain_text("paused")
+    note.get_by_role("button", name="Undo").click()
+    wait_until(lambda: all(paused(cluster, name) == [False, False] for name in topics))
+    page.get_by_role("searchbox").fill("bulk-2")
+    group.get_by_role("button", name="Empty all…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("2 messages are dropped")
+    expect(dialog.get_by_role("button", name="Empty")).to_be_disabled()
+    dialog.get_by_role("textbox").fill("1")
+    confirm(page, "Empty")
+    noted(page, "Emptied channel bulk-2 / channel.")
+    assert [cluster.depth(name, "channel") for name in topics] == [2, 2, 0]
+
+
+def test_a_redrive_says_what_it_would_do_before_it_does(page: Page, cluster: Cluster, topic: str) -> None:
+    cluster.create(f"{topic}.dead", "review")
+    cluster.publish(f"{topic}.dead", b"no envelope", *[dead_letter(topic, "channel", "body")] * 2)
+    page.goto(f"{cluster.admin.url}/topics/{topic}.dead/review")
+    page.get_by_role("button", name="Redrive…").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"Of the next 3 messages: 2 to {topic}; 1 stay: no dead letter.")
+    assert cluster.depth(f"{topic}.dead", "review") == 3
+    dialog.get_by_label("To another topic").fill(f"{topic}.other")
+    expect(dialog).to_contain_text(f"Of the next 3 messages: 3 to {topic}.other.")

@@ -42,8 +42,8 @@ up, is what the backlog grows by.
     topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}, "flow",
               "flows": {channel: flow}
     channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching", "flow",
-              "flows": {node: flow}, "paces": {"<node> <address>": {"finish_rate", "requeue_rate", "message_ns" (how long it
-              holds a message), "timeout_count", "last_finish" (s)}}, of each client; null: not known yet
+              "flows": {node: flow}, "paces": {"<node> <address>": {"finish_rate", "requeue_rate", "message_ns" (how
+              long it holds a message), "timeout_count", "last_finish" (s)}}, of each client; null: not known yet
     nodes     each also has "node" (H:P), "state" ("present", or as above; those that are gone are listed as well),
               "depth" (with channels), "message_count", "client_count", "topic_count" (null: not known),
               "registered_count" and "tombstoned_count" (of topics that the nsqlookupds list for it), "rate"; and

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Permission
-from emberq.admin.api.changing import ChangingApi
+from emberq.admin.api.changing import MAX_TARGETS_BYTES, ChangingApi
 from emberq.admin.api.message import MAX_PUBLISH_BYTES, MessageApi
 from emberq.admin.api.own import MAX_LOGIN_BYTES, MAX_VALUE_BYTES, AdminConfigApi, LoginApi
 from emberq.admin.api.reading import GraphiteApi, ReadingApi, WatchingApi, origin_of
@@ -117,6 +117,8 @@ class _Table:
             handlers["/render"] = graphite.render
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler))
+        redrive = self.guard.reading(self._messages.foresee_redrive, Permission.REDRIVE)
+        yield Route("GET", "/api/redrive/{topic}/{channel}", redrive)
         peek = self.guard.reading(self._messages.peek, Permission.PEEK)
         yield Route("GET", "/api/peek/{topic}/{channel}", peek)
 
@@ -147,6 +149,7 @@ class _Table:
         yield self._change("DELETE", _CHANNEL, api.delete, delete)
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
         yield self._change("DELETE", "/api/absent/{node}", api.dismiss, Permission.DISMISS)
+        yield self._change("POST", "/api/actions", api.act_on_many, pause, max_bytes=MAX_TARGETS_BYTES)
 
     def _change(
         self,

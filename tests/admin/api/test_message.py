@@ -284,6 +284,23 @@ def test_a_redrive_tells_what_went_what_waits_and_what_could_not(admin: AdminThr
     assert answer == {"moved": 2, "left": 1, "waiting": 2, "message": ""}
 
 
+def test_a_redrive_can_be_foreseen_without_doing_it(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    for node in (0, 1):
+        create(cluster, "orders.dead", "ch", node=node)
+    publish(cluster, "orders.dead", b"no envelope", dead_letter("one"), dead_letter("two"), node=0)
+    publish(cluster, "orders.dead", dead_letter("three"), node=1)
+    path = "/api/redrive/orders.dead/ch"
+    foreseen = {"waiting": 4, "examined": 4, "moved": 3, "left": 1, "topics": {"orders": 3}, "message": ""}
+    assert admin.get(path).json() == foreseen
+    some = admin.get(f"{path}?count=1").json()
+    assert (some["examined"], some["moved"], some["left"]) in [(2, 1, 1), (1, 1, 0)]  # whichever nsqd comes first
+    assert admin.get(f"{path}?to=elsewhere").json()["topics"] == {"elsewhere": 4}
+    assert admin.get("/api/topics/orders.dead/ch").json()["depth"] == 4
+    for wrong in ("count=0", "count=x", "to=*"):
+        assert admin.get(f"{path}?{wrong}").status == 400
+    assert admin.get("/api/redrive/orders.dead/none").error == (404, "CHANNEL_NOT_FOUND")
+
+
 @pytest.mark.parametrize("body", [{"count": 0}, {"count": 10_001}, {"to": "*"}])
 def test_a_redrive_that_cannot_be_is_refused(admin: AdminThread, cluster: EmbeddedThread, body: dict[str, Any]) -> None:
     create(cluster, "t", "ch")

@@ -10,6 +10,10 @@ The reference's nsqadmin knows nothing of these, and only emberq's nsqds can do 
     POST /api/topics/<t>/<c>           {"action": "seek", "to": "earliest|latest|<offset>|<RFC 3339>", "node"}
                                        {"action": "redrive", "to": "<topic>", "count": 1000}
 
+    GET  /api/redrive/<t>/<c>?to=…&count=…
+                                       what such a redrive would do, as far as the messages that are next in line tell:
+                                       {"waiting", "examined", "moved", "left", "topics": {topic: count}}
+
 An offset means something on one nsqd only, so with several of them a seek to one has to name its `node`.
 
 A redrive answers how many messages were `moved`; how many were `left` where they are because they are no dead letters;
@@ -27,6 +31,7 @@ all of them refuse:
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from json import loads
 from typing import Any, TypeVar
@@ -53,6 +58,7 @@ from emberq.cluster.upstream import (
     warning_text,
 )
 from emberq.http.message import HttpError, Query, Request, Response, encode_json, json
+from emberq.wire.dead_letter import target_of
 from emberq.wire.parameter import body_members
 
 NO_SUCH_PATH = "NOT_FOUND"
@@ -246,12 +252,37 @@ class MessageApi:
         producers = await self._having(deed.topic)
         done = await self._post_while(producers, "/channel/redrive", next_query)
         counts: dict[str, Any] = {name: _sum(done.value, name) for name in ("moved", "left")}
-        return Findings(counts | {"waiting": await self._waiting(deed)}, done.warnings)
+        return Findings(counts | {"waiting": await self._waiting(deed.topic, deed.channel)}, done.warnings)
 
-    async def _waiting(self, deed: AuditedAction) -> int | None:
+    async def foresee_redrive(self, request: Request) -> Response:
+        """What a redrive would do with the messages that are next in line; nothing is moved."""
+        topic, channel, query = request.params["topic"], request.params["channel"], request.query()
+        to, given = query.get("to") or None, query.get("count")
+        count = _redrive_count(_number(given) if given is not None else None)
+        if to is not None:
+            check_topic(to)
+        producers = await self._having(topic)
+        addresses = [each.http_address for each in producers]
+        found = await peek(self._upstreams, addresses, topic=topic, channel=channel, count=MAX_COUNT * len(addresses))
+        examined = sorted(found.value, key=lambda each: addresses.index(each.nsqd))  # as the nsqds are asked in turn
+        topics: Counter[str] = Counter()
+        left = seen = 0
+        for message in examined:
+            if topics.total() == count:
+                break
+            seen += 1
+            target = target_of(message.body, to=to)
+            if target is None:
+                left += 1
+            else:
+                topics[target.topic] += 1
+        counts = {"examined": seen, "moved": topics.total(), "left": left, "topics": dict(topics)}
+        return json({"waiting": await self._waiting(topic, channel), **counts, "message": found.message})
+
+    async def _waiting(self, topic: str, channel: str) -> int | None:
         """Messages in the channel now; None if that cannot be found out, for what was done is done."""
         try:
-            return (await self._reader.channel(deed.topic, deed.channel)).value.depth
+            return (await self._reader.channel(topic, channel)).value.depth
         except ClusterError:
             return None
 
@@ -302,12 +333,16 @@ class MessageApi:
 
 def _peek_count(query: Query) -> int:
     given = query.get("count")
-    if given is None:
-        return DEFAULT_PEEK_COUNT
-    is_number = given.isascii() and given.isdigit() and len(given) <= _MAX_COUNT_DIGITS
-    if not is_number or not 1 <= int(given) <= MAX_COUNT:
+    count = DEFAULT_PEEK_COUNT if given is None else _number(given)
+    if not 1 <= count <= MAX_COUNT:
         raise HttpError(400, "INVALID_ARG_COUNT")
-    return int(given)
+    return count
+
+
+def _number(given: str) -> int:
+    """A number in a query; 0 for what is none."""
+    is_number = given.isascii() and given.isdigit() and len(given) <= _MAX_COUNT_DIGITS
+    return int(given) if is_number else 0
 
 
 def _redrive_count(given: int | None) -> int:

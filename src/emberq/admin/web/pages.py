@@ -257,7 +257,7 @@ class Shell:
             "name": "q",
             "type": "text",
             "placeholder": "Find…",
-            "aria-label": "Find topics, channels, nodes and consumers",
+            "aria-label": "Find by name",
             "autocomplete": "off",
             "spellcheck": "false",
             "value": (request.query().get("q") or "") if request.path.endswith("/search") else "",

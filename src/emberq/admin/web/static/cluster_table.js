@@ -9,6 +9,7 @@ import {
   nameColumn,
   netColumn,
   nodeColumn,
+  pauseColumn,
   rateColumn,
   requeueColumn,
   storageColumn,
@@ -79,21 +80,22 @@ export function channelTable({ empty, ofManyTopics = false }) {
 }
 
 /** The nodes that have a topic. */
-export function topicNodeTable({ onTombstone }) {
+export function topicNodeTable({ onPause, onTombstone }) {
   return new DataTable({
     ...NODES,
     empty: "No node has this topic now.",
-    columns: withTombstone([nodeColumn, ...PART_COLUMNS]),
-    onAction: (_action, node) => onTombstone(node),
+    columns: withTombstone(withPause([nodeColumn, ...PART_COLUMNS])),
+    onAction: (action, node) => (action === "pause" ? onPause(node) : onTombstone(node)),
   });
 }
 
 /** The nodes that have a channel. */
-export function channelNodeTable() {
+export function channelNodeTable({ onPause }) {
   return new DataTable({
     ...NODES,
     empty: "No node has this channel now.",
-    columns: [nodeColumn, deliveryColumn, rateColumn, ...FLOW_COLUMNS, ...WORK_COLUMNS],
+    columns: withPause([nodeColumn, deliveryColumn, rateColumn, ...FLOW_COLUMNS, ...WORK_COLUMNS]),
+    onAction: (_action, node) => onPause(node),
   });
 }
 
@@ -278,6 +280,10 @@ export function withRates(rows, rates, key) {
 /** The same with the flow of each. */
 export function withFlows(rows, flows, key) {
   return rows.map((row) => ({ ...row, ...flows?.[row[key]] }));
+}
+
+function withPause(columns) {
+  return may("pause") ? [...columns, pauseColumn] : columns;
 }
 
 function withTombstone(columns) {

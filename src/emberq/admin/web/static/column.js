@@ -134,6 +134,25 @@ function paintPaused(cell, isPaused) {
   if (!isPaused) mark?.remove();
 }
 
+/** A button on every row that pauses or unpauses it on that node; the table's onAction hears of it. */
+export const pauseColumn = {
+  id: "pause",
+  label: "Pause on this node",
+  isUnsortable: true,
+  isSilent: true,
+  priority: 2,
+  className: "row-action",
+  value: () => "",
+  paint(cell, row) {
+    const button =
+      cell.firstElementChild ??
+      cell.appendChild(h("button", { type: "button", class: "quiet", "data-action": "pause" }));
+    const verb = row.paused ? "Unpause" : "Pause";
+    setText(button, `${verb}…`);
+    setAttribute(button, "aria-label", `${verb} on ${row.node}`);
+  },
+};
+
 /** A button on every row; the table's onAction hears of it. */
 export const tombstoneColumn = {
   id: "tombstone",

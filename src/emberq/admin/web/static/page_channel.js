@@ -1,6 +1,6 @@
 /* One channel: its figures, its nodes, its consumers, the messages that wait in it. */
 
-import { redrive, seek } from "./action.js";
+import { redrive, seek, togglePause } from "./action.js";
 import { Charts } from "./charts.js";
 import { byHost, channelNodeTable, clientTable, hostTable, withFlows, withPaces, withRates } from "./cluster_table.js";
 import { config, may } from "./config.js";
@@ -14,7 +14,7 @@ import { deadLettersWait, peekSection } from "./message.js";
 import { content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
 import { rememberInAddress } from "./table.js";
 import { failureTiles, netTile, Trend } from "./trend.js";
-import { offer, showMissing, showTitle, titleButtons } from "./title.js";
+import { HARMS, offer, showMissing, showTitle, titleButtons } from "./title.js";
 
 const { topic, channel } = config;
 /** Of not asking the server at every letter. */
@@ -23,7 +23,13 @@ const SEEK = "Seek…";
 const REDRIVE = "Redrive…";
 
 export function start() {
-  const nodes = channelNodeTable();
+  const refresh = () => live.refresh();
+  const nodes = channelNodeTable({
+    onPause: async (figures) => {
+      const { node, paused: isPaused } = figures;
+      if (await togglePause({ topic, channel, node, figures, isPaused, refresh })) refresh();
+    },
+  });
   const trend = new Trend();
   const tiles = new Tiles([
     { id: "rate", label: "In/s", text: (all) => format.rate(all.rates.channel) },
@@ -40,7 +46,7 @@ export function start() {
     latencyTile,
   ]);
   const charts = new Charts("flow", "depth", "failures", "in_flight", "e2e_p99");
-  const deadLetters = deadLetterSection({ topic, channel, refresh: () => live.refresh() });
+  const deadLetters = deadLetterSection({ topic, channel, refresh });
   const journal = journalSection(topic, channel);
   const consumers = new ConsumerSection((search) => live.change({ topic, channel, search }));
   const offers = new Offers();
@@ -61,10 +67,22 @@ export function start() {
   titleButtons({
     topic,
     channel,
-    refresh: () => live.refresh(),
+    refresh,
     more: [
-      { label: SEEK, permission: "seek", action: () => seek({ topic, channel, nodes: nodeNames }) },
-      { label: REDRIVE, permission: "redrive", action: redrive },
+      {
+        label: REDRIVE,
+        permission: "redrive",
+        action: redrive,
+        harm: HARMS.moves,
+        does: ({ depth }) => `Dead letters among the ${format.counted(depth, "message")} that wait go back to their topics.`,
+      },
+      {
+        label: SEEK,
+        permission: "seek",
+        action: () => seek({ topic, channel, nodes: nodeNames }),
+        harm: HARMS.repeats,
+        does: () => "The channel goes to another place in the journal; how many messages come again is said before.",
+      },
     ],
   });
   content.append(

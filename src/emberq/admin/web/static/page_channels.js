@@ -1,6 +1,7 @@
 /* All channels of all topics in one table. What needs attention comes first, with the reasons. */
 
 import { path } from "./api.js";
+import { bulkActions } from "./bulk.js";
 import { deadLetterColumn, figureColumn, nameColumn, netColumn, paintWithSparkline, requeueColumn } from "./column.js";
 import { h, setAttribute, setText } from "./dom.js";
 import { follow } from "./follow.js";
@@ -35,14 +36,15 @@ export function start() {
   const recent = channelDepths();
   const table = channelTable(recent);
   const count = h("span", { class: "count" });
-  follow("channels", {}, ({ channels, time }) => {
+  const live = follow("channels", {}, ({ channels, time }) => {
     recent.add(time, channels);
     table.setRows(channels);
     const urgent = channels.filter((channel) => channel.attention > 0).length;
     setText(count, `${format.counted(channels.length, "channel")}, ${urgent === 0 ? "none" : urgent} to look at`);
   });
   const controls = [count, searchField(table, "channels"), filterField(table, "Which channels", FILTERS)];
-  content.append(section("All channels", { controls }, table.element));
+  const bulk = bulkActions(table, { noun: "channel", refresh: () => live.refresh(), canEmpty: true });
+  content.append(section("All channels", { controls }, bulk, table.element));
   recent.recall();
 }
 

@@ -2,6 +2,7 @@
 
 import { askAndCreate } from "./action.js";
 import { path } from "./api.js";
+import { bulkActions } from "./bulk.js";
 import { Charts } from "./charts.js";
 import {
   deadLetterColumn,
@@ -56,7 +57,8 @@ export function start() {
     if (await askAndCreate()) live.refresh();
   });
   const controls = [count, searchField(table, "topics"), filterField(table, "Which topics", FILTERS), create];
-  content.append(tiles.element, charts.element, section("All topics", { controls }, table.element));
+  const bulk = bulkActions(table, { noun: "topic", refresh: () => live.refresh() });
+  content.append(tiles.element, charts.element, section("All topics", { controls }, bulk, table.element));
   charts.recall();
   recent.recall();
 }

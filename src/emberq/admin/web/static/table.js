@@ -60,8 +60,16 @@ export class DataTable {
     tables.push(this);
   }
 
+  /** Called whenever other rows are shown, or the same with other figures. */
+  onArrange = () => {};
+
   get shownCount() {
     return this.#shown.length;
+  }
+
+  /** The rows that search and filter leave, in sight or not. */
+  get shownRows() {
+    return [...this.#shown];
   }
 
   /** New figures for all rows. */
@@ -164,6 +172,7 @@ export class DataTable {
     shown.sort(order);
     this.#shown = shown;
     this.#positions = new Map(shown.map((row, index) => [this.#key(row), index]));
+    this.onArrange();
     this.#schedule();
   }
 
