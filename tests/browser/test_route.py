@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import count
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -30,6 +31,10 @@ def cell(page: Page, table: str, of: Locator, heading: str) -> str:
     """What a row has below a heading."""
     headings = page.get_by_role("table", name=table).locator("th").all_text_contents()
     return of.locator("td").nth(headings.index(heading)).inner_text()
+
+
+def confirm(page: Page, verb: str) -> None:
+    page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()
 
 
 # Which?
@@ -115,6 +120,32 @@ def test_messages_that_a_consumer_lets_time_out_are_counted(page: Page, cluster:
     sleepy.close()
 
 
+# Since when?
+
+
+def test_history_and_marks_are_there_after_a_restart(page: Page, cluster: Cluster, topic: str, tmp_path: Path) -> None:
+    cluster.publish(topic, *[b"message"] * 9)
+    flags = (f"--history-path={tmp_path / 'history'}", "--history-duration=10m")
+    depth = page.get_by_role("img", name=re.compile("^Depth:"))
+    with cluster.with_admin(tmp_path, *flags) as before:
+        page.goto(f"{before.admin.url}/topics/{topic}/channel")
+        expect(depth).to_have_attribute("aria-label", re.compile("now 9"))
+        post = (
+            "([path, body]) => fetch(path, { method: 'POST', body: JSON.stringify(body) }).then((answer) => answer.ok)"
+        )
+        assert page.evaluate(post, ["/api/marks", {"text": "deploy 12", "topic": topic}])
+        page.get_by_role("button", name="Pause", exact=True).click()
+        confirm(page, "Pause")
+        expect(depth).to_have_attribute("aria-label", re.compile(f"pause {topic} / channel at "))
+    cluster.post(0, f"/channel/empty?topic={topic}&channel=channel")
+    with cluster.with_admin(tmp_path, *flags) as after:
+        page.goto(f"{after.admin.url}/topics/{topic}/channel?range=86400")
+        expect(page.get_by_label("How far charts reach back")).to_have_value("86400")
+        expect(depth).to_have_attribute("aria-label", re.compile("at most 9 since .*deploy 12 at "))
+        page.get_by_label("How far charts reach back").select_option("")
+        expect(depth).to_have_attribute("aria-label", re.compile("at most 9 since .*deploy 12 at "))
+
+
 # What can I do safely?
 
 
@@ -127,10 +158,6 @@ def noted(page: Page, text: str) -> Locator:
 def paused(cluster: Cluster, topic: str) -> list[bool]:
     """The topic's channel, on both nodes."""
     return [bool((cluster.channel(topic, "channel", node=node) or {}).get("paused")) for node in (0, 1)]
-
-
-def confirm(page: Page, verb: str) -> None:
-    page.get_by_role("dialog").get_by_role("button", name=verb, exact=True).click()
 
 
 def test_actions_are_listed_by_the_harm_they_do_with_numbers(page: Page, cluster: Cluster, topic: str) -> None:

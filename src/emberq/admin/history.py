@@ -1,4 +1,4 @@
-"""Figures since nsqadmin started: of the cluster, of each topic and channel, and of each node.
+"""Figures of the last hour or so: of the cluster, of each topic and channel, and of each node.
 
 Each has a ring of points, one for every --history-interval, reaching back --history-duration. All rings turn together:
 they share the times, and whatever is not there at one time has a gap there. What has been gone for a whole turn is
@@ -19,6 +19,9 @@ one of two seconds while a browser looks and of ten while none does: a line of b
 A look that lacks a silent node (see `absence`) is a gap in all sums that the node has a part in: a line that falls and
 rises again would tell of messages that were never worked off.
 
+With a store (`history_store`) every point goes there, too. What the rings do not hold any more, or not yet after a
+restart, is read from it.
+
 Memory is bounded by points x series: 360 x (4,000 x 32 + 500 x 40) bytes are 53 MB, when it is full.
 """
 
@@ -32,6 +35,7 @@ from itertools import accumulate, chain
 from typing import Any
 
 from emberq.admin.document import Look, slowest_ns
+from emberq.admin.history_store import HistoryStore, SeriesKind
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.cluster.survey import Rates, Survey, Total, flow_of
 
@@ -52,6 +56,8 @@ _RATE = FIGURES.index("rate")
 _IN = FIGURES.index("in_rate")
 MEMORY_FIGURES = ("heap_in_use_bytes", "heap_idle_bytes", "heap_released_bytes", "gc_pause_usec_100")
 NODE_FIGURES = ("depth", *RATE_FIGURES, *MEMORY_FIGURES)
+SERIES = SeriesKind(0, FIGURES)
+NODES = SeriesKind(1, NODE_FIGURES)
 _GAP = math.nan
 
 Name = tuple[str, str]
@@ -63,8 +69,9 @@ Point = tuple[float, ...]
 class History:
     """All series. Owned by the gatherer."""
 
-    def __init__(self, *, interval_ns: int, duration_ns: int) -> None:
+    def __init__(self, *, interval_ns: int, duration_ns: int, store: HistoryStore | None = None) -> None:
         self.interval_ns = interval_ns
+        self._store = store
         self._size = min(duration_ns // interval_ns, MAX_POINTS)
         self._times_ms = array("d", [0.0]) * self._size
         self.point_count = 0
@@ -91,8 +98,13 @@ class History:
         self._times_ms[slot] = look.taken_ns // NS_PER_MS
         self.point_count += 1
         means, self._means = self._means, _Means()
-        self._series.record(_points(look, means), slot=slot, turn=self.point_count, max_count=MAX_SERIES)
-        self._nodes.record(_node_points(look, means), slot=slot, turn=self.point_count, max_count=MAX_NODES)
+        points, node_points = list(_points(look, means)), list(_node_points(look, means))
+        self._series.record(points, slot=slot, turn=self.point_count, max_count=MAX_SERIES)
+        self._nodes.record(node_points, slot=slot, turn=self.point_count, max_count=MAX_NODES)
+        if self._store is not None:
+            kept = ((SERIES, points[:MAX_SERIES]), (NODES, node_points[:MAX_NODES]))
+            time_ms = self._times_ms[slot]
+            self._store.add(time_ms, [(kind.number, name, point) for kind, of_kind in kept for name, point in of_kind])
 
     def document(self, topic: str = "", channel: str = "") -> dict[str, Any]:
         """The points of a topic, a channel or the whole cluster."""
@@ -101,6 +113,34 @@ class History:
     def node_document(self, node: str) -> dict[str, Any]:
         """The points of a node: what it has to do, and its memory."""
         return self._points_of(self._nodes, (node, ""))
+
+    @property
+    def reach_s(self) -> float:
+        """How far the rings reach back."""
+        return self._size * self.interval_ns / NS_PER_SECOND
+
+    async def recalled(
+        self, topic: str = "", channel: str = "", *, node: str = "", range_s: float | None = None, now_s: float
+    ) -> dict[str, Any]:
+        """The points of a topic, a channel, the cluster or a node over the last `range_s`, of rings and store together.
+
+        Without a range it is what the rings hold, or would hold if nsqadmin had been there all the time.
+        """
+        kind, name = (NODES, (node, "")) if node else (SERIES, (topic, channel))
+        document = self._points_of(self._nodes if node else self._series, name)
+        since_s = now_s - (self.reach_s if range_s is None else range_s)
+        recent = [point for point in document["points"] if point["time"] >= since_s]
+        if self._store is None:
+            return document | {"points": recent}
+        if range_s is None or range_s <= self.reach_s:
+            # The step in which the rings begin is told by both; its stored part comes right before theirs.
+            until_s = recent[0]["time"] - document["interval"] / 2 if recent else now_s
+            _, stored = await self._store.points(kind.number, name, since_s=since_s, until_s=until_s, now_s=now_s)
+            return document | {"points": [*(_point(kind, time_s, point) for time_s, point in stored), *recent]}
+        level, stored = await self._store.points(kind.number, name, since_s=since_s, until_s=now_s, now_s=now_s)
+        points = [_point(kind, time_s, point) for time_s, point in stored]
+        newest = recent[-1:] if recent and (not points or recent[-1]["time"] > points[-1]["time"]) else []
+        return {"interval": float(level.step_s), "points": points + newest}
 
     def _points_of(self, rings: _Rings, name: Name) -> dict[str, Any]:
         ring = rings.by_name.get(name)
@@ -327,6 +367,10 @@ def _rates(rates: Rates | None, flow: Rates | None) -> Point:
 
 def _latency(value_ns: int | None) -> float:
     return _GAP if value_ns is None else value_ns
+
+
+def _point(kind: SeriesKind, time_s: float, figures: Sequence[float]) -> dict[str, Any]:
+    return {"time": time_s, **{name: _shown(value) for name, value in zip(kind.figures, figures, strict=True)}}
 
 
 def _shown(value: float) -> float | int | None:

@@ -59,6 +59,7 @@ from emberq.admin.document import (
     topics_view,
 )
 from emberq.admin.history import History
+from emberq.admin.history_store import Marks, node_mark
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.cluster.cluster import Cluster
@@ -142,6 +143,7 @@ class Gatherer:
         cluster: Cluster,
         history: History,
         pipelines: PipelineFeed,
+        marks: Marks,
         *,
         clock: Clock,
         timers: Timers,
@@ -153,7 +155,8 @@ class Gatherer:
         self._clock = clock
         self._interval_ns = interval_ns
         self._audiences: dict[Subject, _Audience] = {}
-        self.absences = Absences()
+        self.marks = marks
+        self.absences = Absences(tell=lambda mark: marks.add(node_mark(mark.time_ns, mark.node, mark.what)))
         self._look: Look | None = None
         self._look_ns = 0
         """When the last look began, by the monotonic clock."""

@@ -124,11 +124,13 @@ class _Table:
 
     def watchings(self) -> Iterable[Route]:
         """What the pages follow; there is too much of it for the access log."""
-        api = WatchingApi(self._parts.gatherer, viewer_of=self._parts.gate.viewer)
+        parts = self._parts
+        api = WatchingApi(parts.gatherer, viewer_of=parts.gate.viewer, clock=parts.clock)
         handlers: dict[str, Handler] = {
             "/api/live": api.live,
             "/api/view": api.view,
             "/api/history": api.history,
+            "/api/marks": api.marks,
             "/api/pipelines": api.pipelines,
             "/api/absent": api.absent,
             "/api/search": api.search,
@@ -139,7 +141,7 @@ class _Table:
     def changes(self) -> Iterable[Route]:
         """Where one path serves several actions, the least of them decides who is let in; the handler looks closer."""
         parts = self._parts
-        api = ChangingApi(parts.cluster, parts.gatherer, self._messages, parts.gate, parts.recorder)
+        api = ChangingApi(parts.cluster, parts.gatherer, self._messages, parts.gate, parts.recorder, clock=parts.clock)
         publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
         yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
         yield self._change("POST", "/api/topics/{topic}", api.act, pause)
@@ -149,6 +151,7 @@ class _Table:
         yield self._change("DELETE", _CHANNEL, api.delete, delete)
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
         yield self._change("DELETE", "/api/absent/{node}", api.dismiss, Permission.DISMISS)
+        yield self._change("POST", "/api/marks", api.mark, Permission.MARK)
         yield self._change("POST", "/api/actions", api.act_on_many, pause, max_bytes=MAX_TARGETS_BYTES)
 
     def _change(

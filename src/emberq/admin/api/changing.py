@@ -8,6 +8,8 @@
     DELETE /api/topics/<t>[/<c>]
     DELETE /api/nodes/<node>         {"topic": "t"}                      tombstone
     DELETE /api/absent/<node>                                            show an nsqd that is gone no more
+    POST   /api/marks                {"text": "deploy 12", "topic": "t", "channel": "c", "time": 1715931000}
+                                     a mark in the charts; all but the text may be missing
     POST   /api/actions              {"action": "pause", "targets": [{"topic": "t", "channel": "c", "node": "h:p"}]}
 
 Each is answered with {"message": ""}, or a WARNING of what some daemon had against it.
@@ -20,7 +22,7 @@ done does not keep the others from it:
 
 If none can be done, the first failure is the answer. Each target is an action of its own in the audit log.
 
-All but the last two is as in the reference, and stricter in one thing: names that no topic can have are refused
+All but the last three is as in the reference, and stricter in one thing: names that no topic can have are refused
 everywhere. The reference passes them on, and nsqlookupd takes `*` for every topic there is.
 
 **A policy** says how often a channel delivers a message, and to which topic it goes then. It holds on every nsqd that
@@ -38,7 +40,9 @@ from emberq.admin.access.user import Permission
 from emberq.admin.api.message import MessageApi
 from emberq.admin.api.request import Body, check_channel, check_topic
 from emberq.admin.audit import AuditedAction, Recorder
+from emberq.admin.history_store import HistoryMark
 from emberq.admin.live import Gatherer
+from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.cluster.action import Verb
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.upstream import ClusterError, NodeNotFoundError, warning_text
@@ -76,6 +80,8 @@ PERMISSIONS = {
 _MOVES = ("seek", "redrive")
 MAX_TARGETS = 100
 """Of one request, which has to be answered before the browser loses its patience; more takes several."""
+MAX_MARK_NS = 4_102_444_800 * NS_PER_SECOND
+"""The year 2100."""
 MAX_TARGETS_BYTES = 256 * 1024
 """As many names as there are targets, each as long as can be."""
 
@@ -84,8 +90,16 @@ class ChangingApi:
     """Carries out what the gate has let in."""
 
     def __init__(
-        self, cluster: Cluster, gatherer: Gatherer, messages: MessageApi, gate: Gate, recorder: Recorder
+        self,
+        cluster: Cluster,
+        gatherer: Gatherer,
+        messages: MessageApi,
+        gate: Gate,
+        recorder: Recorder,
+        *,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._actions = cluster.actions
         self._gatherer = gatherer
         self._messages = messages
@@ -176,6 +190,29 @@ class ChangingApi:
         deed = AuditedAction(action="dismiss_node", node=node)
         await self._recorder.carry_out(self._dismissed(node), [deed], request, visitor)
         return json({"message": ""})
+
+    async def mark(self, request: Request, visitor: Visitor) -> Response:
+        """Leave a mark in the charts of a channel, a topic, or the cluster."""
+        body = Body(request)
+        text = " ".join(body.text("text").split())
+        if not text:
+            raise HttpError(400, "INVALID_TEXT")
+        topic, channel = body.text("topic"), body.text("channel")
+        if topic or channel:
+            check_topic(topic)
+        if channel:
+            check_channel(channel)
+        time_s = body.integer("time")
+        time_ns = self._clock.wall_ns() if time_s is None else time_s * NS_PER_SECOND
+        if not 0 <= time_ns <= MAX_MARK_NS:
+            raise HttpError(400, "INVALID_TIME")
+        deed = AuditedAction(action="mark", topic=topic, channel=channel, detail=text)
+        mark = HistoryMark(time_ns, "note", text, topic=topic, channel=channel)
+        await self._recorder.carry_out(self._marked(mark), [deed], request, visitor)
+        return json({"message": ""})
+
+    async def _marked(self, mark: HistoryMark) -> None:
+        self._gatherer.marks.add(mark)
 
     async def _dismissed(self, node: str) -> None:
         if not self._gatherer.dismiss(node):

@@ -109,7 +109,8 @@ class Site(Protocol):
         version, user_agent, base_path
         graph_enabled, graphite_url ("" when proxied: use <base_path>/render), statsd_interval (seconds),
         statsd_prefix, statsd_counter_format, statsd_gauge_format
-        nsqlookupd (list of addresses), live_interval_ms, history_interval_ms, history_duration_ms (0: no history)
+        nsqlookupd (list of addresses), live_interval_ms, history_interval_ms, history_duration_ms (0: no history),
+        history_retention_ms (0: none on disk)
         time (seconds since the Unix epoch, when the page was made)
         user, role ("viewer", "operator", "admin"), is_admin, permissions (list of words, see `Permission`),
         csrf_token, can_log_out, has_passwords

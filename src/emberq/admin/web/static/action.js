@@ -33,6 +33,7 @@ export async function perform(what, work, { say = note, undo = null } = {}) {
     const but = problems.filter(Boolean).join("; ");
     if (but) say(`${said}, but: ${but}`, "warning", { undo });
     else say(`${said}.`, "done", { undo });
+    document.dispatchEvent(new CustomEvent("acted"));
     return true;
   } catch (failure) {
     if (!(failure instanceof ApiError)) throw failure;

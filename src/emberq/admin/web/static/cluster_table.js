@@ -18,7 +18,7 @@ import {
 import { may } from "./config.js";
 import { h, setAttribute, setText, webAddress } from "./dom.js";
 import * as format from "./format.js";
-import { label } from "./panel.js";
+import { label, worstLatency } from "./panel.js";
 import { DataTable, linkCell } from "./table.js";
 
 /** What there is to know of a channel's work, on a node or over all. */
@@ -94,7 +94,7 @@ export function channelNodeTable({ onPause }) {
   return new DataTable({
     ...NODES,
     empty: "No node has this channel now.",
-    columns: withPause([nodeColumn, deliveryColumn, rateColumn, ...FLOW_COLUMNS, ...WORK_COLUMNS]),
+    columns: withPause([nodeColumn, deliveryColumn, rateColumn, ...FLOW_COLUMNS, latencyColumn, ...WORK_COLUMNS]),
     onAction: (_action, node) => onPause(node),
   });
 }
@@ -289,6 +289,17 @@ function withPause(columns) {
 function withTombstone(columns) {
   return may("tombstone") ? [...columns, tombstoneColumn] : columns;
 }
+
+/** How long messages take on a node, at the highest percentile that is tracked. */
+const latencyColumn = {
+  id: "latency",
+  label: "End to end",
+  title: "From publishing to finishing, at the highest percentile that the node tracks",
+  isNumeric: true,
+  priority: 3,
+  value: (node) => worstLatency(node.e2e_processing_latency) ?? -1,
+  text: (node) => format.duration(worstLatency(node.e2e_processing_latency)),
+};
 
 /** How far messages travelled, for clusters that know their zones. */
 const deliveryColumn = {

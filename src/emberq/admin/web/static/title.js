@@ -15,6 +15,7 @@ export const HARMS = {
   moves: { text: "moves messages", kind: null },
   repeats: { text: "repeats or skips messages", kind: "warning" },
   skips: { text: "skips messages", kind: "warning" },
+  final: { text: "cannot be undone", kind: "problem" },
   loses: { text: "loses messages", kind: "problem" },
 };
 
@@ -57,7 +58,7 @@ export function titleButtons({ topic, channel, refresh, more = [] }) {
       permission: "delete",
       kind: danger,
       run: () => deleteIt({ topic, channel, figures }),
-      harm: () => HARMS.loses,
+      harm: () => (channel && isJournaled ? HARMS.final : HARMS.loses),
       does: () => consequence.ofDeleting({ channel, figures, isJournaled }),
       isOffered: true,
     },
