@@ -36,7 +36,7 @@ BUSY = Rates(came=10, left=10)
         ({"depth": 3, "client_count": 1}, Rates(came=10, left=10, requeued=2), ["requeued"]),
     ],
 )
-def test_the_reasons(figures: dict[str, int], rates: Rates | None, expected: list[str]) -> None:
+def test_the_reasons(figures: dict[str, Any], rates: Rates | None, expected: list[str]) -> None:
     assert reasons_of(Total(**figures), rates, is_paused=False) == expected
 
 

@@ -86,7 +86,7 @@ def test_hostile_bodies_are_shown_as_text(page: Page, stand_in: StandIn) -> None
     }
     page.goto(f"{stand_in.url}/topics/t/c")
     page.get_by_role("button", name="Peek").click()
-    expect(page.locator(".message pre")).to_have_text([HOSTILE, "000000  00 ff", ""])
+    expect(page.locator(".message pre")).to_have_text([HOSTILE, "000000  00 ff  ..", ""])
     expect(page.locator(".dead-letter")).to_contain_text("<b>")
     assert page.locator(".message img").count() == 0
 

@@ -146,6 +146,47 @@ def test_history_and_marks_are_there_after_a_restart(page: Page, cluster: Cluste
         expect(depth).to_have_attribute("aria-label", re.compile("at most 9 since .*deploy 12 at "))
 
 
+# What is in it?
+
+
+def test_messages_are_filtered_paged_folded_and_copied(page: Page, cluster: Cluster, topic: str) -> None:
+    orders = [f'{{"order": {number}, "customer": {{"name": "Ada"}}}}'.encode() for number in range(12)]
+    cluster.publish(topic, *orders, b"plain text")
+    cluster.publish(topic, b"\x00AB\xff", node=1)
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    peek = page.get_by_role("button", name="Peek", exact=True)
+    peek.click()
+    bodies = page.locator(".message pre")
+    position = page.locator(".pager .count")
+    expect(position).to_have_text("1 to 10 of 14")
+    page.get_by_role("button", name="Next").click()
+    expect(position).to_have_text("11 to 14 of 14")
+    expect(page.get_by_role("button", name="Next")).to_be_disabled()
+    page.get_by_label("JSON member").fill("order=7")
+    peek.click()
+    expect(position).to_have_text("1 to 1 of 1 of 14")
+    expect(bodies).to_contain_text(['"order": 7'])
+    page.get_by_role("button", name="Hex").click()
+    expect(bodies).to_contain_text(["000000  7b 22 6f 72 64 65 72 22 3a 20 37"])
+    expect(bodies).to_contain_text(['{"order": 7'])
+    page.get_by_role("button", name="Hex").click()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert '"order": 7' in page.evaluate("navigator.clipboard.readText()")
+    page.get_by_role("button", name="Collapse all").click()
+    expect(bodies).to_be_hidden()
+    page.get_by_role("button", name="Expand all").click()
+    expect(bodies).to_be_visible()
+    page.get_by_label("JSON member").fill("order=70")
+    peek.click()
+    expect(page.get_by_text("None of the next 14 is such a message.")).to_be_visible()
+    page.get_by_label("JSON member").fill("")
+    page.get_by_label("Text", exact=True).fill("AB")
+    peek.click()
+    expect(bodies).to_have_text(["000000  00 41 42 ff                                      .AB."])
+
+
 # What can I do safely?
 
 

@@ -133,8 +133,8 @@ class Found(NamedTuple):
 
     entries: list[Document]
     """The first of them."""
-    count: int
-    """All of them."""
+    total: int
+    """How many there are."""
 
     @classmethod
     def of(cls, entries: Iterable[Document]) -> Found:
@@ -153,7 +153,7 @@ def search_view(look: Look, search: str) -> Document:
     }
     return {
         **{kind: each.entries for kind, each in found.items()},
-        "counts": {kind: each.count for kind, each in found.items()},
+        "counts": {kind: each.total for kind, each in found.items()},
         **look.head,
     }
 
@@ -197,12 +197,13 @@ def _nodes(look: Look, words: list[str]) -> Iterator[Document]:
     for producer in (*look.survey.producers, *gone):
         if _has(f"{producer.hostname} {producer.node} {producer.version}", words):
             work = look.survey.work.get(producer.node)
-            figures = {"depth": None, "client_count": None} if work is None else _work_document(work)
-            yield {"node": producer.node, "hostname": producer.hostname, "version": producer.version, **figures}
-
-
-def _work_document(work: Any) -> Document:
-    return {"depth": work.depth, "client_count": work.client_count}
+            yield {
+                "node": producer.node,
+                "hostname": producer.hostname,
+                "version": producer.version,
+                "depth": None if work is None else work.depth,
+                "client_count": None if work is None else work.client_count,
+            }
 
 
 def _has(name: str, words: list[str]) -> bool:

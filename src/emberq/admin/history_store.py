@@ -8,9 +8,9 @@
     2       30 minutes           --history-retention
 
 The points of the history in memory, one for every --history-interval, are gathered for a minute and then written, in
-one transaction. A point of a level is made of those of the level below it, as they are stored: so it is complete after
-a restart, too. Of rates it holds the mean, of all else (depth, latency, memory) the highest, because a peak that lasted
-a minute is what an operator looks for days later.
+one transaction. At the end of its step a point of a higher level is made of those of the level below it, as they are
+stored: so it is complete after a restart, too, and after a crash. Of rates it holds the mean, of all else (depth,
+latency, memory) the highest, because a peak that lasted a minute is what an operator looks for days later.
 
     series   id | kind | topic   | channel | seen           a topic, a channel, the cluster, or a node
     points   level | series | number | figures              number: time by the step of the level
@@ -176,6 +176,8 @@ class HistoryStore:
         self._gathered: dict[int, list[Point]] = {}
         """Points of this minute, by series."""
         self._kind_of: dict[int, SeriesKind] = {}
+        self._unsummed: set[int] = set()
+        """Series with minutes that the higher levels do not have yet."""
 
     # Opening and closing
 
@@ -197,10 +199,19 @@ class HistoryStore:
             _log.error("%s is damaged (%s); it is put aside as %s", self._path, failure, aside.name)
             self._path.replace(aside)
             self._connection = self._connected()
-        for number, kind, topic, channel in self._connection.execute("SELECT id, kind, topic, channel FROM series"):
+        listed = self._connection.execute("SELECT id, kind, topic, channel, seen FROM series").fetchall()
+        for number, kind, topic, channel, _ in listed:
             if kind in self._kinds:
                 self._ids[kind, topic, channel] = number
                 self._kind_of[number] = self._kinds[kind]
+        (was_closed,) = self._connection.execute("PRAGMA user_version").fetchone()
+        self._connection.execute("BEGIN")
+        if not was_closed:  # an nsqadmin that was killed has left minutes that are in no sum
+            minute = max((seen for *_, seen in listed), default=0)
+            self._unsummed = {number for number, *_, seen in listed if seen == minute and number in self._kind_of}
+            self._write_sums(minute)
+        self._connection.execute("PRAGMA user_version = 0")
+        self._connection.execute("COMMIT")
 
     def _connected(self) -> sqlite3.Connection:
         os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -221,9 +232,13 @@ class HistoryStore:
 
     def _close(self) -> None:
         if self._connection is not None:
-            self._safely(self._write_minute)
+            self._safely(self._finish)
             self._connection.close()
             self._connection = None
+
+    def _finish(self) -> None:
+        self._write_minute(is_last=True)
+        self._writable().execute("PRAGMA user_version = 1")  # what is read as `was_closed`
 
     # Writing
 
@@ -258,7 +273,8 @@ class HistoryStore:
     def _take(self, time_ms: float, points: list[tuple[int, Name, Point]]) -> None:
         minute = int(time_ms // 1000) // self.levels[0].step_s
         if minute != self._minute:
-            self._write_minute()
+            steps = [each * self.levels[0].step_s // self.levels[1].step_s for each in (minute, self._minute)]
+            self._write_minute(is_last=steps[0] != steps[1])
             self._minute = minute
         for kind, (topic, channel), point in points:
             series = self._ids.get((kind, topic, channel))
@@ -288,38 +304,46 @@ class HistoryStore:
                 connection.execute("DELETE FROM series WHERE id = ?", (number,))
                 self._ids.pop((kind, topic, channel), None)
 
-    def _write_minute(self) -> None:
-        """Store what was gathered in the minute that has ended, and what follows from it for the other levels."""
+    def _write_minute(self, *, is_last: bool = False) -> None:
+        """Store what was gathered in the minute that has ended; with the last of a step, what follows from the step."""
         gathered, self._gathered = self._gathered, {}
-        if not gathered:
+        if not gathered and not self._unsummed:
             return
         connection = self._writable()
         connection.execute("BEGIN")
         connection.executemany("UPDATE series SET seen = ? WHERE id = ?", [(self._minute, each) for each in gathered])
-        points = {series: self._combined(series, each) for series, each in gathered.items()}
-        self._write(0, self._minute, points)
-        for level in range(1, len(self.levels)):
-            number = self._minute * self.levels[0].step_s // self.levels[level].step_s
-            self._write(level, number, {series: self._made_of(level - 1, series, number) for series in gathered})
+        self._write(0, self._minute, {series: self._combined(series, each) for series, each in gathered.items()})
+        self._unsummed.update(gathered)
+        if is_last:
+            self._write_sums(self._minute)
         connection.execute("COMMIT")
 
+    def _write_sums(self, minute: int) -> None:
+        """Store the points of the higher levels in which the minute lies, and drop what is too old."""
+        for level in range(1, len(self.levels)):
+            number = minute * self.levels[0].step_s // self.levels[level].step_s
+            made = ((series, self._made_of(level - 1, series, number)) for series in self._unsummed)
+            self._write(level, number, {series: point for series, point in made if point is not None})
+        for level, resolution in enumerate(self.levels):
+            last = minute * self.levels[0].step_s // resolution.step_s - resolution.size
+            self._writable().executemany(
+                "DELETE FROM points WHERE level = ? AND series = ? AND number <= ?",
+                [(level, series, last) for series in self._unsummed],
+            )
+        self._unsummed.clear()
+
     def _write(self, level: int, number: int, points: dict[int, bytes]) -> None:
-        connection = self._writable()
-        last = number - self.levels[level].size
-        connection.executemany(
+        self._writable().executemany(
             "INSERT OR REPLACE INTO points (level, series, number, figures) VALUES (?, ?, ?, ?)",
             [(level, series, number, point) for series, point in points.items()],
         )
-        connection.executemany(
-            "DELETE FROM points WHERE level = ? AND series = ? AND number <= ?",
-            [(level, series, last) for series in points],
-        )
 
-    def _made_of(self, lower: int, series: int, number: int) -> bytes:
-        """The point of a level, from those of the level below."""
+    def _made_of(self, lower: int, series: int, number: int) -> bytes | None:
+        """The point of a level, from those of the level below; None if there are none."""
         steps = self.levels[lower + 1].step_s // self.levels[lower].step_s
         rows = self._writable().execute(_SELECT_FIGURES, (lower, series, number * steps, (number + 1) * steps - 1))
-        return self._combined(series, [point for (figures,) in rows for point in self._unpacked(series, figures)])
+        points = [point for (figures,) in rows for point in self._unpacked(series, figures)]
+        return self._combined(series, points) if points else None
 
     def _combined(self, series: int, points: Sequence[Point]) -> bytes:
         kind = self._kind_of[series]

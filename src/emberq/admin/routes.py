@@ -89,7 +89,7 @@ class _Table:
             base_path=parts.site.base_path,
             headers=security_headers(image_origin=images),
         )
-        self._messages = MessageApi(cluster, parts.recorder)
+        self._messages = MessageApi(cluster, parts.recorder, clock=parts.clock)
 
     def pages(self) -> Iterable[Route]:
         for route in page_routes(self._parts.site):

@@ -391,8 +391,10 @@ class ClientWatch:
         seen = [(moment_ns, look[key]) for moment_ns, look in self._looks if key in look]
         seen = [each for each in seen if each[1].connect_ts == client.connect_ts]  # the address may have had another
         elapsed_s = (seen[-1][0] - seen[0][0]) / NS_PER_SECOND
-        finished, requeued = (_grown_by(seen[0][1], client, name) for name in ("finish_count", "requeue_count"))
-        answered = finished + requeued + max(client.unanswered - seen[0][1].unanswered, 0)
+        first = seen[0][1]
+        finished = _grown_by(first.finish_count, client.finish_count)
+        requeued = _grown_by(first.requeue_count, client.requeue_count)
+        answered = finished + requeued + _grown_by(first.unanswered, client.unanswered)
         held = sum(each.in_flight_count for _, each in seen) / len(seen)
         return ClientPace(
             finish_rate=finished / elapsed_s if elapsed_s > 0 else None,
@@ -403,5 +405,5 @@ class ClientWatch:
         )
 
 
-def _grown_by(before: ClientFigures, now: ClientFigures, name: str) -> int:
-    return max(getattr(now, name) - getattr(before, name), 0)
+def _grown_by(before: int, now: int) -> int:
+    return max(now - before, 0)
