@@ -30,8 +30,9 @@ PAGES = [
     "/login",
 ]
 
-RUN = """async () => {
-  const { violations } = await axe.run(document, { resultTypes: ["violations"] });
+RUN = """async ([part, rules]) => {
+  const options = { resultTypes: ["violations"], preload: false, ...(rules && { runOnly: rules }) };
+  const { violations } = await axe.run(part, options);
   return violations.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html.slice(0, 200)).join(" | ")}`);
 }"""
 
@@ -54,14 +55,14 @@ def filled(cluster: Cluster, kept: Kept) -> Cluster:
     return cluster
 
 
-def violations(page: Page, axe: str) -> list[Any]:
-    """What axe-core finds in the page as it is, in both themes."""
-    page.evaluate(axe)
-    found = []
-    for scheme in ("light", "dark"):
-        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-        found += [(scheme, each) for each in page.evaluate(RUN)]
-    return found
+def violations(page: Page, axe: str, part: str = "html") -> list[Any]:
+    """What axe-core finds in the page as it is, or in a part of it, in both themes, which differ in colours alone."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(axe)
+    page.emulate_media(color_scheme="light")
+    found: list[Any] = page.evaluate(RUN, [part, None])
+    page.emulate_media(color_scheme="dark")
+    return found + page.evaluate(RUN, [part, ["color-contrast", "link-in-text-block"]])
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -78,9 +79,9 @@ def test_a_page(page: Page, filled: Cluster, axe: str, path: str) -> None:
 
 def test_questions(page: Page, filled: Cluster, axe: str) -> None:
     page.goto(f"{filled.admin.url}/topics/{TOPIC}/channel")
-    for button in ("Pause", "Redrive…", "Delete…"):
+    for button in ("Redrive…", "Delete…"):
         page.get_by_role("button", name=button, exact=True).first.click()
         expect(page.get_by_role("dialog")).to_be_visible()
-        assert violations(page, axe) == []
+        assert violations(page, axe, "dialog") == []
         page.get_by_role("button", name="Cancel").click()
         expect(page.get_by_role("dialog")).to_have_count(0)

@@ -269,7 +269,7 @@ class Shell:
     def _main(self, page: Page, request: Request) -> Markup:
         about = {f"data-{name}": value for name, value in request.params.items()}
         if page is _LOGIN:
-            content = self._login_form(request) if self._site.has_passwords else _NO_PASSWORDS
+            content: Child = self._login_form(request) if self._site.has_passwords else _NO_PASSWORDS
         else:
             content = element("p", {"id": "loading", "class": "loading"}, "Loading…")
         return element(
@@ -356,7 +356,10 @@ _LOGIN_PROBLEMS = {
     "too_often": "Too many wrong passwords: wait a minute, then try again.",
 }
 """By what /login says of a form that it refused."""
-_NO_PASSWORDS = element("p", {"class": "empty"}, "Log in through the proxy in front of this nsqadmin.")
+_NO_PASSWORDS = (
+    element("h1", None, "Log in"),
+    element("p", {"class": "empty"}, "Log in through the proxy in front of this nsqadmin."),
+)
 
 
 def _user(visitor: Visitor | None) -> Child:
