@@ -1,4 +1,4 @@
-"""axe-core finds nothing to complain about on any page, in light and dark."""
+"""axe-core finds nothing to complain about on any page, in light and dark; and none is wider than the screen."""
 
 from __future__ import annotations
 
@@ -60,9 +60,10 @@ def violations(page: Page, axe: str, part: str = "html") -> list[Any]:
     if not page.evaluate("'axe' in window"):
         page.evaluate(axe)
     page.emulate_media(color_scheme="light")
-    found: list[Any] = page.evaluate(RUN, [part, None])
+    in_light: list[Any] = page.evaluate(RUN, [part, None])
     page.emulate_media(color_scheme="dark")
-    return found + page.evaluate(RUN, [part, ["color-contrast", "link-in-text-block"]])
+    in_dark: list[Any] = page.evaluate(RUN, [part, ["color-contrast", "link-in-text-block"]])
+    return in_light + in_dark
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -75,6 +76,7 @@ def test_a_page(page: Page, filled: Cluster, axe: str, path: str) -> None:
         page.get_by_role("button", name="Peek", exact=True).click()
         expect(page.locator(".message").first).to_be_visible()
     assert violations(page, axe) == []
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, "it has to be scrolled sideways"
 
 
 def test_questions(page: Page, filled: Cluster, axe: str) -> None:

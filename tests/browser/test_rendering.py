@@ -322,7 +322,7 @@ def channel_line(topic: str, **fields: Any) -> dict[str, Any]:
     return channel_document(topic_name=topic, attention=56, reasons=reasons, oldest_s=70.0, is_older=True, **fields)
 
 
-def test_a_phone_needs_no_sideways_scrolling(page: Page, stand_in: StandIn) -> None:
+def test_neither_a_phone_nor_a_screen_needs_sideways_scrolling(page: Page, stand_in: StandIn) -> None:
     long_name = "a.topic.with.a.very.long.name." * 2
     policy = {"max_attempts": 5, "dead_letter_topic": long_name}
     empty = {"time": time.time(), "message": ""}
@@ -340,9 +340,10 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page, stand_in: StandIn) -> N
         "/api/search": {"topics": [], "channels": [channel_line(long_name)], "nodes": [], "counts": {"channels": 1}},
         "/api/search/consumers": {"consumers": [], "count": 0},
     }
-    page.set_viewport_size({"width": 375, "height": 812})
     pages = ("topics", "channels", "topics/t", "topics/t/c", "nodes", "nodes/n", "counter", "lookup", "pipelines")
     for target in (*pages, "search?q=a", "login"):
         page.goto(f"{stand_in.url}/{target}")
         expect(page.locator("#loading")).to_have_count(0)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375, target
+        for width in (375, 1280):
+            page.set_viewport_size({"width": width, "height": 812})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (target, width)

@@ -14,7 +14,7 @@ import { button } from "./panel.js";
 /** Buttons for all rows that the table shows; `noun` is `channel` or `topic`. `update` is to be called when the rows may
  *  have changed. */
 export function bulkActions(table, { noun, refresh, canEmpty = false }) {
-  const count = h("span", { class: "count" });
+  const count = h("span", { class: "hint" });
   const act = (verb) => async () => {
     const rows = rowsFor(verb, table.shownRows);
     if (rows.length > 0 && (await isWanted(verb, rows, noun))) await perform(verb, rows, refresh);

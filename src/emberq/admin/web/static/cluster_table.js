@@ -33,6 +33,11 @@ const WORK_COLUMNS = [
   figureColumn("client_count", "Consumers", 2),
 ];
 
+/** The same beside more figures: those that seldom matter make room first. */
+const ON_A_NODE = WORK_COLUMNS.map((column) =>
+  ["deferred_count", "requeue_count", "timeout_count"].includes(column.id) ? { ...column, priority: 4 } : column,
+);
+
 /** Where a channel's backlog goes, and what becomes of messages that fail. */
 const FLOW_COLUMNS = [netColumn, deadLetterColumn, { ...requeueColumn, priority: 3 }];
 
@@ -94,7 +99,7 @@ export function channelNodeTable({ onPause }) {
   return new DataTable({
     ...NODES,
     empty: "No node has this channel now.",
-    columns: withPause([nodeColumn, deliveryColumn, rateColumn, ...FLOW_COLUMNS, latencyColumn, ...WORK_COLUMNS]),
+    columns: withPause([nodeColumn, deliveryColumn, rateColumn, ...FLOW_COLUMNS, latencyColumn, ...ON_A_NODE]),
     onAction: (_action, node) => onPause(node),
   });
 }

@@ -93,20 +93,20 @@ function channelTable(recent) {
         value: (channel) => channel.oldest_s ?? -1,
         text: oldestText,
       },
-      rateColumnOf("in_rate", "In/s", "Messages that come to the channel"),
-      rateColumnOf("finish_rate", "Out/s", "Messages that consumers finish"),
+      rateColumnOf("in_rate", "In/s", "Messages that come to the channel", 3),
+      rateColumnOf("finish_rate", "Out/s", "Messages that consumers finish", 4),
       { ...requeueColumn, priority: 3 },
       deadLetterColumn,
-      figureColumn("in_flight_count", "In flight", 3),
+      figureColumn("in_flight_count", "In flight", 4),
       figureColumn("client_count", "Consumers", 2),
       figureColumn("node_count", "Nodes", 4),
     ],
   });
 }
 
-function rateColumnOf(id, text, title) {
+function rateColumnOf(id, text, title, priority) {
   const value = (channel) => channel[id] ?? -1;
-  return { id, label: text, title, isNumeric: true, priority: 3, value, text: (channel) => format.rate(channel[id]) };
+  return { id, label: text, title, isNumeric: true, priority, value, text: (channel) => format.rate(channel[id]) };
 }
 
 function depthText(channel) {
