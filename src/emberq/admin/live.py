@@ -123,8 +123,8 @@ class _Audience:
     """Each with the time when it was opened, the oldest first."""
     event: bytes = b""
     """What they were shown last."""
-    watch: ClientWatch = field(default_factory=ClientWatch)
-    """How the clients get on that the subject has."""
+    watch: ClientWatch | None = None
+    """How the clients get on that the subject has, if it has any."""
 
     def show(self, event: bytes, now_ns: int) -> None:
         self.event = event
@@ -401,7 +401,9 @@ class Gatherer:
         It is called where documents are made: in one thread, for there may be many clients.
         """
         audience = self._audiences.get(subject)
-        watch = ClientWatch() if audience is None else audience.watch
+        watch = (audience.watch if audience is not None else None) or ClientWatch()
+        if audience is not None:
+            audience.watch = watch
         now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
 
         def add() -> ClientWatch:
