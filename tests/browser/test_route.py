@@ -44,7 +44,7 @@ def test_what_needs_attention_comes_first_among_all_channels(page: Page, cluster
     cluster.create(f"{topic}.calm", "reader")
     cluster.publish(topic, *[b"message"] * 7)
     page.goto(f"{cluster.admin.url}/topics")
-    page.get_by_role("link", name="Channels").click()
+    page.get_by_role("link", name="Channels", exact=True).click()
     waiting = row(page, "Channels", f"{topic} / channel")
     expect(waiting).to_contain_text("no consumers")
     expect(waiting.locator(".figure")).to_have_text("7")
