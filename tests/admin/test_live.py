@@ -331,3 +331,28 @@ def test_what_is_looked_at_once_may_be_missing(admin: AdminThread) -> None:
 def test_there_are_no_pipelines_until_one_reports(watched: Watched) -> None:
     with watched.admin.events("view=pipelines") as events:
         assert events.next()[1]["pipelines"] == []
+
+
+def test_how_fast_consumers_work_follows_from_two_looks(watched: Watched) -> None:
+    def has_finished(count: int) -> None:
+        client = {"client_id": "w", "remote_address": "10.0.0.7:5000", "connect_ts": 1, "in_flight_count": 1}
+        figures = {"finish_count": count, "message_count": count + 1}
+        channel = channel_entry("c", client_count=1, clients=[client | figures])
+        watched.nsqd.answers["/stats"] = {"topics": [topic_entry("t", channel)]}
+
+    has_finished(2)
+    with watched.admin.events("view=channel&topic=t&channel=c") as events:
+        (pace,) = events.next()[1]["paces"].values()
+        assert pace["finish_rate"] is None
+        has_finished(12)
+        watched.advance(seconds=2)
+        paces = events.next()[1]["paces"]
+        assert paces == {
+            "nsqd.example:4151 10.0.0.7:5000": {
+                "finish_rate": 5.0,
+                "requeue_rate": 0.0,
+                "message_ns": 200_000_000,
+                "timeout_count": 0,
+                "last_finish": 1_700_000_002.0,
+            }
+        }

@@ -106,3 +106,9 @@ def test_what_cannot_work_is_said(options: dict[str, Any], text: str) -> None:
     with pytest.raises(OptionsError) as refusal:
         AdminOptions(**LOOKUPD, **options).validated()
     assert str(refusal.value) == text
+
+
+def test_a_history_on_disk_needs_one_in_memory() -> None:
+    with pytest.raises(OptionsError, match=r"^--history-duration must be above 0 with --history-path$"):
+        AdminOptions(**LOOKUPD, history_path="/tmp/x", history_duration_ns=0).validated()
+    AdminOptions(**LOOKUPD, history_path="/tmp/x").validated()

@@ -187,7 +187,7 @@ def test_delete_a_topic(page: Page, cluster: Cluster, topic: str) -> None:
 def test_tombstone_a_topic_on_one_node(page: Page, cluster: Cluster, topic: str) -> None:
     page.goto(f"{cluster.admin.url}/topics/{topic}")
     row = page.get_by_role("table", name="Nodes").locator("tbody tr[data-key]").filter(has_text=cluster.nodes[1])
-    row.get_by_role("button").click()
+    row.get_by_role("button", name="Tombstone").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("textbox").fill(topic)
     dialog.get_by_role("button", name="Tombstone").click()

@@ -86,6 +86,16 @@ def test_of_very_many_consumers_some_are_sent_and_all_are_found(page: Page, admi
     expect(rows(page, "Consumers").first).to_contain_text("worker-599")
 
 
+def test_all_channels_and_a_search_for_a_host(page: Page, admin: AdminProcess) -> None:
+    page.goto(f"{admin.url}/channels")
+    table = page.get_by_role("table", name="Channels")
+    expect(table).to_have_attribute("aria-rowcount", str(2 * SIZE.topics + 1), timeout=FIRST_LOOK_MS)
+    assert rows(page, "Channels").count() < MANY_ROWS
+    page.goto(f"{admin.url}/search?q=worker-599")
+    found = page.get_by_text(re.compile(f"the first 50 of {SIZE.nodes} consumers"))
+    expect(found).to_be_visible(timeout=FIRST_LOOK_MS)
+
+
 def test_nodes(page: Page, admin: AdminProcess) -> None:
     page.goto(f"{admin.url}/nodes")
     expect(page.locator(".count")).to_have_text(f"{SIZE.nodes} nodes", timeout=FIRST_LOOK_MS)

@@ -68,7 +68,7 @@ def test_who_is_not_logged_in_sees_nothing_and_then_the_page_that_was_asked_for(
     fill_in(page, "adm")
     page.wait_for_url(re.compile("/nsq/topics/guarded$"))
     expect(page.get_by_role("heading", name="guarded", level=1)).to_be_visible()
-    expect(page.get_by_role("link", name="channel")).to_be_visible()
+    expect(page.get_by_role("link", name="channel", exact=True)).to_be_visible()
     expect(page.locator(".user")).to_have_text("adm")
 
 

@@ -116,7 +116,10 @@ def test_channel(page: Page, cluster: Cluster) -> None:
     expect(figure(page, "depth")).to_have_text("5")
     expect(figure(page, "clients")).to_have_text("1")
     client = row(page, "Consumers", "worker-1")
-    expect(client).to_contain_text("tests/1.0")
+    expect(client).to_contain_text("host.example")
+    expect(client.get_by_text("tests/1.0")).to_be_hidden()
+    client.locator("xpath=ancestor::div[contains(@class, 'table-frame')]").get_by_text("All columns").click()
+    expect(client.get_by_text("tests/1.0")).to_be_visible()
     expect(row(page, "Nodes", cluster.nodes[0])).to_be_visible()
     expect(page.get_by_role("link", name="orders")).to_have_attribute("href", "/topics/orders")
 

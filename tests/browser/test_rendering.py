@@ -86,7 +86,7 @@ def test_hostile_bodies_are_shown_as_text(page: Page, stand_in: StandIn) -> None
     }
     page.goto(f"{stand_in.url}/topics/t/c")
     page.get_by_role("button", name="Peek").click()
-    expect(page.locator(".message pre")).to_have_text([HOSTILE, "000000  00 ff", ""])
+    expect(page.locator(".message pre")).to_have_text([HOSTILE, "000000  00 ff  ..", ""])
     expect(page.locator(".dead-letter")).to_contain_text("<b>")
     assert page.locator(".message img").count() == 0
 
@@ -317,7 +317,12 @@ def test_the_choice_of_dark_or_light_lasts(page: Page, stand_in: StandIn) -> Non
     assert page.evaluate(ground) == dark
 
 
-def test_a_phone_needs_no_sideways_scrolling(page: Page, stand_in: StandIn) -> None:
+def channel_line(topic: str, **fields: Any) -> dict[str, Any]:
+    reasons = ["dead_letters", "no_consumers", "growing"]
+    return channel_document(topic_name=topic, attention=56, reasons=reasons, oldest_s=70.0, is_older=True, **fields)
+
+
+def test_neither_a_phone_nor_a_screen_needs_sideways_scrolling(page: Page, stand_in: StandIn) -> None:
     long_name = "a.topic.with.a.very.long.name." * 2
     policy = {"max_attempts": 5, "dead_letter_topic": long_name}
     empty = {"time": time.time(), "message": ""}
@@ -330,10 +335,15 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page, stand_in: StandIn) -> N
         "node": {"node": long_name, "topics": [channel_document(topic_name=long_name, channels=[])]} | empty,
         "counter": {"stats": {}} | empty,
         "pipelines": {"pipelines": [REPORT | progress | {"query": long_name}]} | empty,
+        "channels": {"channels": [channel_line(long_name)]} | empty,
         "/api/topics": {"topics": {long_name: ["c"]}, "message": ""},
+        "/api/search": {"topics": [], "channels": [channel_line(long_name)], "nodes": [], "counts": {"channels": 1}},
+        "/api/search/consumers": {"consumers": [], "count": 0},
     }
-    page.set_viewport_size({"width": 375, "height": 812})
-    for target in ("topics", "topics/t", "topics/t/c", "nodes", "nodes/n", "counter", "lookup", "pipelines", "login"):
+    pages = ("topics", "channels", "topics/t", "topics/t/c", "nodes", "nodes/n", "counter", "lookup", "pipelines")
+    for target in (*pages, "search?q=a", "login"):
         page.goto(f"{stand_in.url}/{target}")
         expect(page.locator("#loading")).to_have_count(0)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 375, target
+        for width in (375, 1280):
+            page.set_viewport_size({"width": width, "height": 812})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (target, width)

@@ -76,6 +76,7 @@ PICTURES = [
     ("topics-light", "/topics", "light", DESKTOP),
     ("channel-dark", f"/topics/{ORDERS}/billing", "dark", DESKTOP),
     ("topics-phone", "/topics", "light", PHONE),
+    ("channels-light", "/channels", "light", DESKTOP),
     ("topics-dark", "/topics", "dark", DESKTOP),
     ("topic-light", f"/topics/{ORDERS}", "light", DESKTOP),
     ("channel-phone", f"/topics/{ORDERS}/billing", "dark", PHONE),
@@ -113,6 +114,15 @@ def test_dead_letters(browser: Browser, cluster: Cluster, complaints: Complaints
         page.locator("#dead-letter-offer").scroll_into_view_if_needed()
         settle(page)
         page.screenshot(path=folder / "nsqadmin-dead-letters-light.png")
+
+
+def test_what_can_be_done(browser: Browser, cluster: Cluster, complaints: Complaints, folder: Path) -> None:
+    with open_page(browser, color_scheme="light", **DESKTOP) as page, complaints.watching(page):
+        page.goto(f"{cluster.admin.url}/topics/{ORDERS}/billing")
+        page.get_by_text("What would they do?").click()
+        expect(page.locator("#harms li").first).to_contain_text("would get no messages")
+        settle(page)
+        page.screenshot(path=folder / "nsqadmin-actions-light.png")
 
 
 def test_a_question(browser: Browser, cluster: Cluster, complaints: Complaints, folder: Path) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -97,7 +98,9 @@ class Absence:
 class Absences:
     """All absent nodes. Owned by the gatherer."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[Mark], None] | None = None) -> None:
+        """`tell` hears of every mark."""
+        self._tell = tell
         self._absent: dict[str, Absence] = {}
         """By node, the one that is absent for longest first."""
         self._heard_ns = 0
@@ -113,7 +116,7 @@ class Absences:
         """Compare the newest look with those before; `taken_ns` is the wall clock's."""
         for node in [node for node in self._absent if node in survey.nodes]:
             del self._absent[node]
-            self.marks.append(Mark(taken_ns, node, Presence.BACK))
+            self._mark(Mark(taken_ns, node, Presence.BACK))
         listed = {producer.node: producer for producer in survey.producers}
         before = self._before.nodes if self._before is not None else {}
         for node, figures in before.items():
@@ -127,7 +130,7 @@ class Absences:
             if presence is not absence.presence:
                 is_new = absence.presence is Presence.BACK
                 self._absent[node] = replace(absence, presence=presence)
-                self.marks.append(Mark(absence.since_ns if is_new else taken_ns, node, presence))
+                self._mark(Mark(absence.since_ns if is_new else taken_ns, node, presence))
         self._before, self._heard_ns = survey, taken_ns
         return self.now
 
@@ -150,8 +153,7 @@ class Absences:
         del self._absent[node]
         return True
 
-    def marks_document(self) -> list[dict[str, Any]]:
-        """All marks, the oldest first."""
-        return [
-            {"time": mark.time_ns // NS_PER_MS / 1000, "node": mark.node, "state": mark.what} for mark in self.marks
-        ]
+    def _mark(self, mark: Mark) -> None:
+        self.marks.append(mark)
+        if self._tell is not None:
+            self._tell(mark)

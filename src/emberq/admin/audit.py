@@ -1,4 +1,4 @@
-"""What is told of every action: a line of the audit log, and a notification.
+"""What is told of every action: a line of the audit log, a mark in the charts, and a notification.
 
 **The audit log** says who did what, or tried to, and what came of it.
 
@@ -9,6 +9,8 @@
 is false for a name that was merely claimed. The lines go to --audit-log-file, which is opened anew for each, so that it
 may be rotated at any time, or else to the log. Names come from outside: JSON keeps them from forging lines. A file that
 is not there is made for its owner alone; one that is keeps the permissions that the operator gave it.
+
+**A mark** in the charts (see `history_store`) is left by what changes how messages flow: not by what only adds to them.
 
 **A notification** is a POST to --notification-http-endpoint.
 
@@ -35,6 +37,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from emberq.admin.access.gate import Visitor, basic_user, is_secure
+from emberq.admin.history_store import HistoryMark, Marks
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.cluster.upstream import ClusterError
 from emberq.http.client import HttpClient, HttpQueryError, public_url
@@ -72,9 +75,11 @@ class AuditedAction:
 class Recorder:
     """Tells of actions, to the audit log and the notifier. Owned by the daemon."""
 
-    def __init__(self, audit: Audit, notifier: Notifier) -> None:
+    def __init__(self, audit: Audit, notifier: Notifier, marks: Marks, *, clock: Clock) -> None:
         self.audit = audit
         self._notifier = notifier
+        self._marks = marks
+        self._clock = clock
 
     async def carry_out(
         self,
@@ -97,11 +102,25 @@ class Recorder:
         for deed in deeds:
             await self.audit.record(request, visitor, deed, ActionOutcome.DONE, str(getattr(result, "message", "")))
             self._notifier.notify(request, visitor, deed)
+            if not deed.action.startswith(_UNMARKED):
+                self._marks.add(_mark(deed, visitor.name, self._clock.wall_ns()))
         return result
 
     async def refuse(self, request: Request, visitor: Visitor | None, deed: AuditedAction, reason: str) -> None:
         """Tell of an action that was not allowed."""
         await self.audit.record(request, visitor, deed, ActionOutcome.REFUSED, reason)
+
+
+_UNMARKED = ("create_", "publish", "dismiss_", "mark")
+"""How actions begin that leave no mark, or are one."""
+
+
+def _mark(deed: AuditedAction, user: str, time_ns: int) -> HistoryMark:
+    verb = deed.action.partition("_")[0]
+    what = f"{deed.topic} / {deed.channel}" if deed.channel else deed.topic
+    parts = (f"{verb} {what}", f"on {deed.node}" if deed.node else "", f"by {user}" if user else "")
+    text = " ".join(part for part in parts if part)
+    return HistoryMark(time_ns, "action", text, topic=deed.topic, channel=deed.channel, node=deed.node)
 
 
 # The audit log

@@ -1,4 +1,4 @@
-"""The nsqadmin daemon: what there is, and in which order it starts and stops. Nothing of it is kept on disk."""
+"""The nsqadmin daemon: what there is, and in which order it starts and stops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import emberq
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Role, UserFileError
 from emberq.admin.audit import Audit, Notifier, Recorder
-from emberq.admin.history import History
+from emberq.admin.history import NODES, SERIES, History
+from emberq.admin.history_store import HistoryStore, HistoryStoreError, Marks
 from emberq.admin.live import Gatherer
 from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
@@ -71,10 +72,15 @@ class Nsqadmin:
         self._pipelines = PipelineFeed(
             clock=clock, secret_for=self.cluster.credentials.for_nsqd, tls=self.cluster.consumer_tls
         )
+        self._store = _store(options)
+        self._marks = Marks(self._store)
         self.gatherer = Gatherer(
             self.cluster,
-            History(interval_ns=options.history_interval_ns, duration_ns=options.history_duration_ns),
+            History(
+                interval_ns=options.history_interval_ns, duration_ns=options.history_duration_ns, store=self._store
+            ),
             self._pipelines,
+            self._marks,
             clock=clock,
             timers=self._timers,
             interval_ns=options.live_interval_ns,
@@ -85,7 +91,7 @@ class Nsqadmin:
             cluster=self.cluster,
             gate=self._gate,
             gatherer=self.gatherer,
-            recorder=Recorder(self._audit, self._notifier),
+            recorder=Recorder(self._audit, self._notifier, self._marks, clock=clock),
             clock=clock,
         )
         guard: AccessGuard | None = None
@@ -103,8 +109,12 @@ class Nsqadmin:
         try:
             await check_names(self.options)
             self._audit.check()
+            if self._store is not None:
+                await self._store.open()
+                await self._marks.load()
             await self._listener.bind()
-        except (UpstreamOptionsError, ListenError) as failure:
+        except (UpstreamOptionsError, ListenError, HistoryStoreError) as failure:
+            await self._close_store()
             raise StartError(str(failure)) from failure
         except OSError as failure:
             path = self.options.audit_log_file
@@ -123,10 +133,15 @@ class Nsqadmin:
         self._http.close()
         await self._pipelines.stop()
         await self._notifier.stop()
+        await self._close_store()
         self._sweeper.stop()
         self.cluster.background.close()
         if self._loop_timers is not None:
             self._loop_timers.stop()
+
+    async def _close_store(self) -> None:
+        if self._store is not None:
+            await self._store.close()
 
     def reload(self) -> None:
         """Read the files of users and of secrets, and the TLS certificate again."""
@@ -174,6 +189,7 @@ class Nsqadmin:
             "live_interval_ms": options.live_interval_ns // NS_PER_MS,
             "history_interval_ms": options.history_interval_ns // NS_PER_MS,
             "history_duration_ms": options.history_duration_ns // NS_PER_MS,
+            "history_retention_ms": options.history_retention_ns // NS_PER_MS if options.history_path else 0,
             "time": self.clock.wall_ns() // NS_PER_MS / 1000,
             "user": visitor.name if visitor is not None else "",
             "role": role,
@@ -190,6 +206,13 @@ def _validated(options: AdminOptions) -> AdminOptions:
         return options.validated()
     except OptionsError as wrong:
         raise StartError(str(wrong)) from wrong
+
+
+def _store(options: AdminOptions) -> HistoryStore | None:
+    """None without --history-path."""
+    if not options.history_path:
+        return None
+    return HistoryStore(options.history_path, kinds=(SERIES, NODES), retention_ns=options.history_retention_ns)
 
 
 def _loaded_tls(options: AdminOptions) -> ServerTls | None:

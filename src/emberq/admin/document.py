@@ -8,6 +8,7 @@ reference does not make so; `clients` is, where they were not asked for.
 again and again; `GET /api/view?view=…` answers one.
 
     view=topics                      every topic in a line
+    view=channels                    every channel in a line, with what needs attention (see `attention`)
     view=topic&topic=T               a topic as in /api/topics/T
     view=channel&topic=T&channel=C[&search=WORDS]
                                      a channel as in /api/topics/T/C, with some of its clients
@@ -34,14 +35,21 @@ up, is what the backlog grows by.
               a flow has, "is_incomplete"}], "node_count", "rates": {"total", "finished"}, "flow"}
               `depth` is what waits in the topic itself, `channel_depth` in all its channels together, `idle_depth` in
               those that have no consumer
+    channels  {"channels": [{"topic_name", "channel_name", "depth", "backend_depth", "in_flight_count",
+              "deferred_count", "requeue_count", "timeout_count", "message_count", "client_count", "node_count",
+              "paused", "topic_paused", "reasons": [reason], "attention" (the larger, the more urgent), "e2e_p99", what
+              a flow has, "oldest_s" (null: not known), "is_older" (it is at least that old), "is_incomplete"}]}
     topic     "rates": {"topic", "channels": {name: rate}, "finished": {name: rate}, "nodes": {node: rate}}, "flow",
               "flows": {channel: flow}
-    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching", "flow", "flows": {node: flow}
+    channel   "rates": {"channel", "finished", "nodes": {node: rate}}, "clients_matching", "flow",
+              "flows": {node: flow}, "paces": {"<node> <address>": {"finish_rate", "requeue_rate", "message_ns" (how
+              long it holds a message), "timeout_count", "last_finish" (s)}}, of each client; null: not known yet
     nodes     each also has "node" (H:P), "state" ("present", or as above; those that are gone are listed as well),
               "depth" (with channels), "message_count", "client_count", "topic_count" (null: not known),
               "registered_count" and "tombstoned_count" (of topics that the nsqlookupds list for it), "rate"; and
               "rates": {"total", "finished"}
-    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null), "flow"
+    node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null), "flow",
+              "paces"
     counter   "total_messages" (all that were published), "rates": {"total", "finished"}
 
 A browser takes a document every few seconds, so it must stay small however large the cluster is:
@@ -50,6 +58,7 @@ A browser takes a document every few seconds, so it must stay small however larg
               agent or node; `client_count` says how many there are, `clients_matching` how many of them match. The
               parts in `nodes` have none
     nodes     `topics` are null: there are counts
+    channels  of more than twenty thousand channels some are left out; `message` says so
     topics    of more than twenty thousand topics some are left out, those that no nsqd has first; `message` says so
     counter   more than two thousand counters are told by channel, over all nodes (`*`); the sum stays the same
 """
@@ -70,6 +79,8 @@ from emberq.cluster.stats import (
     ChannelFigures,
     ClientFigures,
     ClientFilter,
+    ClientPace,
+    ClientWatch,
     Latency,
     LatencyPercentile,
     TopicFigures,
@@ -327,7 +338,7 @@ def _topic_line(
         "idle_depth": sum(idle.values()),
         "e2e_p99": slowest_ns(topic.latency),
         "rate": _came(topic.rates),
-        **(_flow(flow_of(topic.rates, (channel.rates for channel in channels))) or _UNKNOWN_FLOW),
+        **flow_document(flow_of(topic.rates, (channel.rates for channel in channels))),
     }
 
 
@@ -356,12 +367,29 @@ def topic_view(topic: TopicFigures, look: Look) -> Document:
     }
 
 
-def channel_view(channel: ChannelFigures, clients: ClientFilter, look: Look) -> Document:
+def paces_document(watch: ClientWatch) -> Document:
+    """How each client gets on, by its node and address."""
+    return {f"{node} {address}": _pace(pace) for (node, address), pace in watch.paces().items()}
+
+
+def _pace(pace: ClientPace) -> Document:
+    finished_ns = pace.last_finish_ns
+    return {
+        "finish_rate": None if pace.finish_rate is None else round(pace.finish_rate, _RATE_DIGITS),
+        "requeue_rate": None if pace.requeue_rate is None else round(pace.requeue_rate, _RATE_DIGITS),
+        "message_ns": pace.message_ns,
+        "timeout_count": pace.timeout_count,
+        "last_finish": None if finished_ns is None else finished_ns // NS_PER_MS / 1000,
+    }
+
+
+def channel_view(channel: ChannelFigures, clients: ClientFilter, watch: ClientWatch, look: Look) -> Document:
     """A channel with the rates of its parts, and with those of its clients that are to be shown."""
     topic, name, survey = channel.topic_name, channel.channel_name, look.survey
     return {
         **channel_document(channel._replace(clients=tuple(clients.kept)), now_ns=look.taken_ns),
         "clients_matching": clients.match_count,
+        "paces": paces_document(watch),
         "rates": {
             "channel": _came(_rates(survey, topic, name)),
             "finished": _left(_rates(survey, topic, name)),
@@ -400,13 +428,14 @@ def _node_line(producer: ClusterNode, work: Work | None) -> Document:
     }
 
 
-def node_view(node: NodeStats, look: Look) -> Document:
+def node_view(node: NodeStats, watch: ClientWatch, look: Look) -> Document:
     """An nsqd with the rates of its topics."""
     figures = look.survey.nodes.get(node.node)
     rates = look.survey.rates_by_topic(node.node)
     return {
         **node_document(node, now_ns=look.taken_ns),
         "memory": None if figures is None else figures.memory,
+        "paces": paces_document(watch),
         "rates": {
             **_totals(look.survey.work.get(node.node, IDLE).rates),
             "topics": {topic.topic_name: _came(rates.get(topic.topic_name)) for topic in node.topics},
@@ -453,6 +482,11 @@ def _totals(rates: Rates | None) -> Document:
 
 def _came(rates: Rates | None) -> float | None:
     return None if rates is None else round(rates.came, _RATE_DIGITS)
+
+
+def flow_document(flow: Rates | None) -> Document:
+    """What a flow has; null where it is not known."""
+    return _flow(flow) or _UNKNOWN_FLOW
 
 
 def _flow(flow: Rates | None) -> Document | None:

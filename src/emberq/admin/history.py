@@ -1,4 +1,4 @@
-"""Figures since nsqadmin started: of the cluster, of each topic and channel, and of each node.
+"""Figures of the last hour or so: of the cluster, of each topic and channel, and of each node.
 
 Each has a ring of points, one for every --history-interval, reaching back --history-duration. All rings turn together:
 they share the times, and whatever is not there at one time has a gap there. What has been gone for a whole turn is
@@ -19,6 +19,9 @@ one of two seconds while a browser looks and of ten while none does: a line of b
 A look that lacks a silent node (see `absence`) is a gap in all sums that the node has a part in: a line that falls and
 rises again would tell of messages that were never worked off.
 
+With a store (`history_store`) every point goes there, too. What the rings do not hold any more, or not yet after a
+restart, is read from it.
+
 Memory is bounded by points x series: 360 x (4,000 x 32 + 500 x 40) bytes are 53 MB, when it is full.
 """
 
@@ -26,10 +29,13 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain
 from typing import Any
 
 from emberq.admin.document import Look, slowest_ns
+from emberq.admin.history_store import HistoryStore, SeriesKind
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.cluster.survey import Rates, Survey, Total, flow_of
 
@@ -40,12 +46,18 @@ MAX_NODES = 500
 """The same for nodes."""
 RECENT_COUNT = 30
 """As many as a sparkline shows."""
+_MEAN_COUNT = 3
+"""As many as tell where a backlog goes: half a minute."""
 
 RATE_FIGURES = ("rate", "in_rate", "finish_rate", "dead_letter_rate", "requeue_rate")
 FIGURES = ("depth", "in_flight", *RATE_FIGURES, "e2e_p99")
+_DEPTH = FIGURES.index("depth")
 _RATE = FIGURES.index("rate")
+_IN = FIGURES.index("in_rate")
 MEMORY_FIGURES = ("heap_in_use_bytes", "heap_idle_bytes", "heap_released_bytes", "gc_pause_usec_100")
 NODE_FIGURES = ("depth", *RATE_FIGURES, *MEMORY_FIGURES)
+SERIES = SeriesKind(0, FIGURES)
+NODES = SeriesKind(1, NODE_FIGURES)
 _GAP = math.nan
 
 Name = tuple[str, str]
@@ -57,8 +69,9 @@ Point = tuple[float, ...]
 class History:
     """All series. Owned by the gatherer."""
 
-    def __init__(self, *, interval_ns: int, duration_ns: int) -> None:
+    def __init__(self, *, interval_ns: int, duration_ns: int, store: HistoryStore | None = None) -> None:
         self.interval_ns = interval_ns
+        self._store = store
         self._size = min(duration_ns // interval_ns, MAX_POINTS)
         self._times_ms = array("d", [0.0]) * self._size
         self.point_count = 0
@@ -85,8 +98,13 @@ class History:
         self._times_ms[slot] = look.taken_ns // NS_PER_MS
         self.point_count += 1
         means, self._means = self._means, _Means()
-        self._series.record(_points(look, means), slot=slot, turn=self.point_count, max_count=MAX_SERIES)
-        self._nodes.record(_node_points(look, means), slot=slot, turn=self.point_count, max_count=MAX_NODES)
+        points, node_points = list(_points(look, means)), list(_node_points(look, means))
+        self._series.record(points, slot=slot, turn=self.point_count, max_count=MAX_SERIES)
+        self._nodes.record(node_points, slot=slot, turn=self.point_count, max_count=MAX_NODES)
+        if self._store is not None:
+            kept = ((SERIES, points[:MAX_SERIES]), (NODES, node_points[:MAX_NODES]))
+            time_ms = self._times_ms[slot]
+            self._store.add(time_ms, [(kind.number, name, point) for kind, of_kind in kept for name, point in of_kind])
 
     def document(self, topic: str = "", channel: str = "") -> dict[str, Any]:
         """The points of a topic, a channel or the whole cluster."""
@@ -95,6 +113,34 @@ class History:
     def node_document(self, node: str) -> dict[str, Any]:
         """The points of a node: what it has to do, and its memory."""
         return self._points_of(self._nodes, (node, ""))
+
+    @property
+    def reach_s(self) -> float:
+        """How far the rings reach back."""
+        return self._size * self.interval_ns / NS_PER_SECOND
+
+    async def recalled(
+        self, topic: str = "", channel: str = "", *, node: str = "", range_s: float | None = None, now_s: float
+    ) -> dict[str, Any]:
+        """The points of a topic, a channel, the cluster or a node over the last `range_s`, of rings and store together.
+
+        Without a range it is what the rings hold, or would hold if nsqadmin had been there all the time.
+        """
+        kind, name = (NODES, (node, "")) if node else (SERIES, (topic, channel))
+        document = self._points_of(self._nodes if node else self._series, name)
+        since_s = now_s - (self.reach_s if range_s is None else range_s)
+        recent = [point for point in document["points"] if point["time"] >= since_s]
+        if self._store is None:
+            return document | {"points": recent}
+        if range_s is None or range_s <= self.reach_s:
+            # The step in which the rings begin is told by both; its stored part comes right before theirs.
+            until_s = recent[0]["time"] - document["interval"] / 2 if recent else now_s
+            _, stored = await self._store.points(kind.number, name, since_s=since_s, until_s=until_s, now_s=now_s)
+            return document | {"points": [*(_point(kind, time_s, point) for time_s, point in stored), *recent]}
+        level, stored = await self._store.points(kind.number, name, since_s=since_s, until_s=now_s, now_s=now_s)
+        points = [_point(kind, time_s, point) for time_s, point in stored]
+        newest = recent[-1:] if recent and (not points or recent[-1]["time"] > points[-1]["time"]) else []
+        return {"interval": float(level.step_s), "points": points + newest}
 
     def _points_of(self, rings: _Rings, name: Name) -> dict[str, Any]:
         ring = rings.by_name.get(name)
@@ -108,7 +154,7 @@ class History:
 
     def recent_rates(self) -> dict[str, Any]:
         """The last rates of every topic."""
-        slots = list(self._slots())[-RECENT_COUNT:]
+        slots = self._latest_slots(RECENT_COUNT)
         return {
             "interval": self.interval_ns / NS_PER_SECOND,
             "topics": {
@@ -118,10 +164,58 @@ class History:
             },
         }
 
-    def _slots(self) -> Iterator[int]:
+    def recent_depths(self) -> dict[str, Any]:
+        """The last depths of every channel, by topic and channel."""
+        slots = self._latest_slots(RECENT_COUNT)
+        depths: dict[str, dict[str, list[float | int | None]]] = {}
+        for (topic, channel), ring in list(self._series.by_name.items()):
+            if channel:
+                depths.setdefault(topic, {})[channel] = [_shown(ring.figure(slot, _DEPTH)) for slot in slots]
+        return {"interval": self.interval_ns / NS_PER_SECOND, "channels": depths}
+
+    def recent_rates_of(self, topic: str, channel: str) -> Rates | None:
+        """The mean flow of a channel over the last points; None if there is none."""
+        ring = self._series.by_name.get((topic, channel))
+        if ring is None:
+            return None
+        points = (ring.read(slot) for slot in self._latest_slots(_MEAN_COUNT))
+        flows = [tuple(point)[_IN : _IN + 4] for point in points if point is not None]
+        known = [flow for flow in flows if not math.isnan(flow[0])]
+        if not known:
+            return None
+        came, finished, dead_lettered, requeued = (sum(each) / len(known) for each in zip(*known, strict=True))
+        return Rates(came, finished + dead_lettered, requeued, dead_lettered)
+
+    def waiting_s(self, topic: str, channel: str, depth: int) -> tuple[float | None, bool]:
+        """How long ago the last `depth` messages of a channel began to come, and whether it may be longer.
+
+        None if it is not known, or nothing waits.
+        """
+        ring = self._series.by_name.get((topic, channel))
+        if depth == 0 or ring is None:
+            return None, False
+        interval_s = self.interval_ns / NS_PER_SECOND
+        so_far = list(accumulate(0.0 if math.isnan(each) else each for each in self._backwards(ring.column(_IN))))
+        place = bisect_left(so_far, depth / interval_s)
+        if place == len(so_far):
+            return (round(len(so_far) * interval_s, 1), True) if so_far else (None, False)
+        before = so_far[place - 1] if place else 0.0
+        share = (depth / interval_s - before) / (so_far[place] - before)
+        return round((place + share) * interval_s, 1), False
+
+    def _slots(self) -> list[int]:
         """From the oldest point to the newest."""
-        kept = min(self.point_count, self._size)
-        return (number % self._size for number in range(self.point_count - kept, self.point_count))
+        return self._latest_slots(self._size)
+
+    def _latest_slots(self, count: int) -> list[int]:
+        kept = min(self.point_count, self._size, count)
+        return [number % self._size for number in range(self.point_count - kept, self.point_count)]
+
+    def _backwards(self, column: Sequence[float]) -> Iterator[float]:
+        """The values of all slots, from the newest point to the oldest."""
+        end = self.point_count % self._size
+        older = column[end:] if self.point_count >= self._size else ()
+        return chain(reversed(column[:end]), reversed(older))
 
 
 class _Rings:
@@ -169,6 +263,10 @@ class _Ring:
         """The figures; None in a gap."""
         values = self._values[slot * self._width : (slot + 1) * self._width]
         return None if math.isnan(values[0]) else values
+
+    def column(self, index: int) -> Sequence[float]:
+        """One figure, slot by slot."""
+        return self._values[index :: self._width]
 
     def figure(self, slot: int, index: int) -> float:
         return self._values[slot * self._width + index]
@@ -269,6 +367,10 @@ def _rates(rates: Rates | None, flow: Rates | None) -> Point:
 
 def _latency(value_ns: int | None) -> float:
     return _GAP if value_ns is None else value_ns
+
+
+def _point(kind: SeriesKind, time_s: float, figures: Sequence[float]) -> dict[str, Any]:
+    return {"time": time_s, **{name: _shown(value) for name, value in zip(kind.figures, figures, strict=True)}}
 
 
 def _shown(value: float) -> float | int | None:

@@ -37,7 +37,7 @@ import asyncio
 import enum
 import logging
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
@@ -46,6 +46,7 @@ from typing import Any
 
 from emberq.admin.absence import Absences
 from emberq.admin.api.request import TopicNotFoundError, as_http_error
+from emberq.admin.attention import channels_view, search_view
 from emberq.admin.document import (
     MAX_CLIENTS,
     Document,
@@ -58,11 +59,12 @@ from emberq.admin.document import (
     topics_view,
 )
 from emberq.admin.history import History
+from emberq.admin.history_store import Marks, node_mark
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.pipeline_feed import TOPIC, PipelineFeed
-from emberq.cluster.stats import ClientFilter, total_topic
+from emberq.cluster.stats import ClientFigures, ClientFilter, ClientWatch, total_topic
 from emberq.cluster.survey import ClusterReader, Survey
 from emberq.cluster.topology import Topology
 from emberq.cluster.upstream import ClusterError, Findings, UpstreamsFailedError
@@ -88,6 +90,7 @@ class LiveView(enum.StrEnum):
     """What can be looked at."""
 
     TOPICS = "topics"
+    CHANNELS = "channels"
     TOPIC = "topic"
     CHANNEL = "channel"
     NODES = "nodes"
@@ -120,6 +123,8 @@ class _Audience:
     """Each with the time when it was opened, the oldest first."""
     event: bytes = b""
     """What they were shown last."""
+    watch: ClientWatch | None = None
+    """How the clients get on that the subject has, if it has any."""
 
     def show(self, event: bytes, now_ns: int) -> None:
         self.event = event
@@ -138,6 +143,7 @@ class Gatherer:
         cluster: Cluster,
         history: History,
         pipelines: PipelineFeed,
+        marks: Marks,
         *,
         clock: Clock,
         timers: Timers,
@@ -149,7 +155,8 @@ class Gatherer:
         self._clock = clock
         self._interval_ns = interval_ns
         self._audiences: dict[Subject, _Audience] = {}
-        self.absences = Absences()
+        self.marks = marks
+        self.absences = Absences(tell=lambda mark: marks.add(node_mark(mark.time_ns, mark.node, mark.what)))
         self._look: Look | None = None
         self._look_ns = 0
         """When the last look began, by the monotonic clock."""
@@ -157,8 +164,8 @@ class Gatherer:
         """When the next round may begin at the earliest."""
         self._kept: dict[Subject, bytes] = {}
         """Documents of the last look, encoded."""
-        self._recent_rates: tuple[int, bytes] = (-1, b"")
-        """The last rates of all topics, encoded, behind the number of points that the history had then."""
+        self._recent: dict[str, tuple[int, bytes]] = {}
+        """The last figures of all topics or channels, encoded, behind the number of points that the history had."""
         self._looking: asyncio.Task[Look] | None = None
         """A look under way, which all callers that need one share."""
         self._round: asyncio.Task[None] | None = None
@@ -325,11 +332,24 @@ class Gatherer:
 
     async def recent_rates(self) -> bytes:
         """The last rates of every topic, as JSON."""
+        return await self._recent_figures("topics", self.history.recent_rates)
+
+    async def recent_depths(self) -> bytes:
+        """The last depths of every channel, as JSON."""
+        return await self._recent_figures("channels", self.history.recent_depths)
+
+    async def _recent_figures(self, kind: str, make: Callable[[], Document]) -> bytes:
         count = self.history.point_count
-        if self._recent_rates[0] != count:
-            document = self.history.recent_rates() | {"message": ""}
-            self._recent_rates = count, await self._cluster.background.run(lambda: encode_in_pieces(document))
-        return self._recent_rates[1]
+        if self._recent.get(kind, (-1, b""))[0] != count:
+            document = make() | {"message": ""}
+            encoded = await self._cluster.background.run(lambda: encode_in_pieces(document))
+            self._recent[kind] = count, encoded
+        return self._recent[kind][1]
+
+    async def search(self, text: str) -> bytes:
+        """The topics, channels and nodes that a search finds, as JSON; ClusterError."""
+        look = await self._look_no_older_than(MAX_GREETING_AGE_NS)
+        return await self._cluster.background.run(lambda: encode_in_pieces(search_view(look, text)))
 
     async def _look_no_older_than(self, age_ns: int) -> Look:
         if self._look is not None and self._clock.monotonic_ns() - self._look_ns < age_ns:
@@ -375,11 +395,30 @@ class Gatherer:
             self._kept[subject] = encoded
         return encoded
 
+    def _watching(self, subject: Subject, clients: Iterable[ClientFigures]) -> Callable[[], ClientWatch]:
+        """A function that adds what was just seen to what is remembered of clients while a browser looks at them.
+
+        It is called where documents are made: in one thread, for there may be many clients.
+        """
+        audience = self._audiences.get(subject)
+        watch = (audience.watch if audience is not None else None) or ClientWatch()
+        if audience is not None:
+            audience.watch = watch
+        now_ns, wall_ns = self._clock.monotonic_ns(), self._clock.wall_ns()
+
+        def add() -> ClientWatch:
+            watch.add(clients, now_ns=now_ns, wall_ns=wall_ns)
+            return watch
+
+        return add
+
     async def _document(self, subject: Subject, look: Look) -> Callable[[], Document]:
         """Ask the cluster for what the look does not hold; the function that then makes the document may take long."""
         match subject.view:
             case LiveView.TOPICS:
                 return partial(topics_view, look)
+            case LiveView.CHANNELS:
+                return partial(channels_view, look, self.history)
             case LiveView.TOPIC:
                 topic = await self._cluster.background.run(lambda: look.survey.topic(subject.topic))
                 if topic is None and subject.topic not in look.names:
@@ -396,13 +435,15 @@ class Gatherer:
                     if subject.topic in look.survey.channels or subject.topic in look.names:
                         raise
                     raise _no_topic(subject) from None  # which nsqlookupd calls a failure
-                return partial(channel_view, channel.value, sieve, look)
+                watched = self._watching(subject, sieve.kept)
+                return lambda: channel_view(channel.value, sieve, watched(), look)
             case LiveView.NODES:
                 producers = await self._cluster.ask_in_background(lambda topology, _: topology.producers())
                 return partial(nodes_view, producers.value, look)
             case LiveView.NODE:
                 node = await self._cluster.ask_in_background(lambda _, observer: observer.node(subject.node))
-                return partial(node_view, node.value, look)
+                watched = self._watching(subject, node.value.clients)
+                return lambda: node_view(node.value, watched(), look)
             case LiveView.COUNTER:
                 return partial(counter_view, look)
             case LiveView.PIPELINES:
@@ -410,7 +451,7 @@ class Gatherer:
                 return lambda: {**reported, **look.head}
 
 
-_MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.TOPIC, LiveView.COUNTER})
+_MADE_OF_THE_LOOK = frozenset({LiveView.TOPICS, LiveView.CHANNELS, LiveView.TOPIC, LiveView.COUNTER})
 """Views that need no more than the look: their documents stay the same until the next one."""
 
 

@@ -129,6 +129,15 @@ class AdminOptions:
         "10s", "how often to gather figures for the history while nobody looks", at_least=MIN_INTERVAL
     )
     history_duration_ns: int = _LIVE.duration("1h", "how far the history reaches back; 0 means to keep none")
+    history_path: str = _LIVE.text(
+        "",
+        "folder for a history that outlives a restart and reaches back --history-retention; without it, there is none"
+        " on disk",
+        placeholder="directory",
+    )
+    history_retention_ns: int = _LIVE.duration(
+        "168h", "how far the history on disk reaches back, at falling resolution", at_least="1h"
+    )
 
     notification_http_endpoint: str = _RECORDS.text("", "URL to POST every action to", placeholder="url")
     audit_log_file: str = _RECORDS.text(
@@ -168,6 +177,7 @@ class AdminOptions:
             raise OptionsError(str(error)) from error
         self._check_cluster()
         self._check_access()
+        self._check_history()
         self._check_addresses()
         try:
             check_tls(self)
@@ -200,6 +210,10 @@ class AdminOptions:
                     parse_network(cidr)
                 except NetworkError as error:
                     raise OptionsError(f"failed to parse --{flag} ({cidr}) - {error}") from error
+
+    def _check_history(self) -> None:
+        if self.history_path and not self.history_duration_ns:
+            raise OptionsError("--history-duration must be above 0 with --history-path")
 
     def _check_addresses(self) -> None:
         try:

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Permission
-from emberq.admin.api.changing import ChangingApi
+from emberq.admin.api.changing import MAX_TARGETS_BYTES, ChangingApi
 from emberq.admin.api.message import MAX_PUBLISH_BYTES, MessageApi
 from emberq.admin.api.own import MAX_LOGIN_BYTES, MAX_VALUE_BYTES, AdminConfigApi, LoginApi
 from emberq.admin.api.reading import GraphiteApi, ReadingApi, WatchingApi, origin_of
@@ -89,7 +89,7 @@ class _Table:
             base_path=parts.site.base_path,
             headers=security_headers(image_origin=images),
         )
-        self._messages = MessageApi(cluster, parts.recorder)
+        self._messages = MessageApi(cluster, parts.recorder, clock=parts.clock)
 
     def pages(self) -> Iterable[Route]:
         for route in page_routes(self._parts.site):
@@ -108,6 +108,7 @@ class _Table:
             "/api/nodes": api.nodes,
             "/api/nodes/{node}": api.node,
             "/api/counter": api.counter,
+            "/api/search/consumers": api.consumers,
             "/api/journal/{topic}": self._messages.journal,
             "/api/seek/{topic}/{channel}": self._messages.foresee,
             "/api/graphite": graphite.rate,
@@ -116,18 +117,23 @@ class _Table:
             handlers["/render"] = graphite.render
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler))
+        redrive = self.guard.reading(self._messages.foresee_redrive, Permission.REDRIVE)
+        yield Route("GET", "/api/redrive/{topic}/{channel}", redrive)
         peek = self.guard.reading(self._messages.peek, Permission.PEEK)
         yield Route("GET", "/api/peek/{topic}/{channel}", peek)
 
     def watchings(self) -> Iterable[Route]:
         """What the pages follow; there is too much of it for the access log."""
-        api = WatchingApi(self._parts.gatherer, viewer_of=self._parts.gate.viewer)
+        parts = self._parts
+        api = WatchingApi(parts.gatherer, viewer_of=parts.gate.viewer, clock=parts.clock)
         handlers: dict[str, Handler] = {
             "/api/live": api.live,
             "/api/view": api.view,
             "/api/history": api.history,
+            "/api/marks": api.marks,
             "/api/pipelines": api.pipelines,
             "/api/absent": api.absent,
+            "/api/search": api.search,
         }
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler), quiet=True)
@@ -135,7 +141,7 @@ class _Table:
     def changes(self) -> Iterable[Route]:
         """Where one path serves several actions, the least of them decides who is let in; the handler looks closer."""
         parts = self._parts
-        api = ChangingApi(parts.cluster, parts.gatherer, self._messages, parts.gate, parts.recorder)
+        api = ChangingApi(parts.cluster, parts.gatherer, self._messages, parts.gate, parts.recorder, clock=parts.clock)
         publish, pause, delete = Permission.PUBLISH, Permission.PAUSE, Permission.DELETE
         yield self._change("POST", "/api/topics", api.create, Permission.CREATE)
         yield self._change("POST", "/api/topics/{topic}", api.act, pause)
@@ -145,6 +151,8 @@ class _Table:
         yield self._change("DELETE", _CHANNEL, api.delete, delete)
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
         yield self._change("DELETE", "/api/absent/{node}", api.dismiss, Permission.DISMISS)
+        yield self._change("POST", "/api/marks", api.mark, Permission.MARK)
+        yield self._change("POST", "/api/actions", api.act_on_many, pause, max_bytes=MAX_TARGETS_BYTES)
 
     def _change(
         self,

@@ -2,7 +2,7 @@
 
     create     every nsqlookupd; for a channel then every nsqd that has the topic
     delete     every nsqlookupd, then every nsqd that has it
-    pause, unpause, empty                    every nsqd that has it
+    pause, unpause, empty                    every nsqd that has it, or one of them
     tombstone  every nsqlookupd, then the topic is deleted on that one nsqd
 
 The order matters. nsqlookupd comes first when something is deleted, so that consumers do not find it again through it
@@ -35,6 +35,7 @@ from emberq.cluster.upstream import (
     MalformedDocumentError,
     UpstreamError,
     Upstreams,
+    UpstreamsFailedError,
     integer,
     objects,
     text,
@@ -79,9 +80,18 @@ class Actions:
         warnings = producers.warnings + await self._post_each(self._lookupds, path, **names)
         return Findings(None, warnings + await self._post_each(_nsqds(producers), path, **names))
 
-    async def act(self, verb: Verb, topic: str, channel: str = "") -> Done:
-        """Pause, unpause or empty a topic or a channel."""
+    async def act(self, verb: Verb, topic: str, channel: str = "", *, node: str = "") -> Done:
+        """Pause, unpause or empty a topic or a channel, on every nsqd that has it or on one.
+
+        NodeNotFoundError unless that one is of the cluster; UpstreamsFailedError if it does not do it.
+        """
         path, names = _path_and_names(verb, topic, channel)
+        if node:
+            nsqd = await self._topology.node(node)
+            failures = await self._post_each([nsqd.value.http_address], path, **names)
+            if failures:
+                raise UpstreamsFailedError(DaemonKind.NSQD, failures)
+            return Findings(None, nsqd.warnings)
         producers = await self._topology.topic_producers(topic)
         return Findings(None, producers.warnings + await self._post_each(_nsqds(producers), path, **names))
 
@@ -162,6 +172,8 @@ async def peek(
 ) -> Findings[list[PeekedMessage]]:
     """The oldest messages, at most `count`, that wait in the channel on the nsqds at these HTTP addresses.
 
+    Each nsqd shows at most MAX_COUNT of them.
+
     UpstreamsFailedError if none of them answers; NothingToPeekError, PeekUnknownError.
     """
 
@@ -173,7 +185,7 @@ async def peek(
                 lambda answer: [_message(entry, address) for entry in objects(answer, "messages")],
                 topic=topic,
                 channel=channel,
-                count=str(count),
+                count=str(min(count, MAX_COUNT)),
             )
         except UpstreamError as failure:
             if failure.refusal in (*_ABSENT, _UNKNOWN_PATH):

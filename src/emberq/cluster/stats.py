@@ -15,10 +15,15 @@ counts. (The reference takes for the smallest value that of whichever nsqd comes
 **Clients.** 600 consumers of a channel, each connected to 80 nodes, are 48,000 clients, a list too long to read. Those
 that are not to be shown are dropped answer by answer (`ClientFilter`). That keeps memory small; to drop all at once
 would hold up all threads.
+
+**Pace.** nsqd counts what a client finished and gave back, and what it holds. How fast it works follows from two looks
+(`ClientWatch`): the time for a message is what it held, on the mean, by how many it answered per second (Little's law).
+What was delivered to it, and neither was answered nor is held, has timed out.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -145,6 +150,11 @@ class ClientFigures(NamedTuple):
     def connected_ns(self, now_ns: int) -> int:
         """How long it has been connected at `now_ns`, by the wall clock; in whole seconds."""
         return max(now_ns // NS_PER_SECOND - self.connect_ts, 0) * NS_PER_SECOND
+
+    @property
+    def unanswered(self) -> int:
+        """Deliveries that were neither answered nor are held: they timed out."""
+        return max(self.message_count - self.finish_count - self.requeue_count - self.in_flight_count, 0)
 
     @property
     def distance(self) -> int:
@@ -327,3 +337,73 @@ class ClientFilter:
 
 
 _place = attrgetter("node", "distance", "topology_region", "topology_zone", "client_id", "remote_address")
+
+
+# How fast they work
+
+WATCH_NS = 30 * NS_PER_SECOND
+"""Looks of so much time count: a single pair sees bursts, and nothing at all of slow work."""
+_MAX_LOOKS = 40
+_ClientKey = tuple[str, str]
+
+
+class ClientPace(NamedTuple):
+    """How a consumer gets on. None: not known yet."""
+
+    finish_rate: float | None
+    """Messages per second."""
+    requeue_rate: float | None
+    message_ns: int | None
+    """How long it holds a message, on the mean; None if it answered none."""
+    timeout_count: int
+    """Deliveries that it did not answer in time, since it connected."""
+    last_finish_ns: int | None
+    """When it was last seen to have finished some, by the wall clock."""
+
+
+class ClientWatch:
+    """Remembers the last looks at some clients. Owned by what shows them."""
+
+    def __init__(self) -> None:
+        self._looks: deque[tuple[int, dict[_ClientKey, ClientFigures]]] = deque(maxlen=_MAX_LOOKS)
+        """With the time of the monotonic clock."""
+        self._finishes: dict[_ClientKey, int] = {}
+        """When each was last seen to have finished some."""
+
+    def add(self, clients: Iterable[ClientFigures], *, now_ns: int, wall_ns: int) -> None:
+        """The newest look; those that are too old are forgotten."""
+        newest = {(client.node, client.remote_address): client for client in clients}
+        before = self._looks[-1][1] if self._looks else {}
+        self._finishes = {key: moment_ns for key, moment_ns in self._finishes.items() if key in newest}
+        for key, client in newest.items():
+            known = before.get(key)
+            if known is not None and client.finish_count > known.finish_count:
+                self._finishes[key] = wall_ns
+        self._looks.append((now_ns, newest))
+        while len(self._looks) > 2 and now_ns - self._looks[0][0] > WATCH_NS:
+            self._looks.popleft()
+
+    def paces(self) -> dict[_ClientKey, ClientPace]:
+        """Of all clients of the newest look."""
+        return {key: self._pace(key, client) for key, client in self._looks[-1][1].items()} if self._looks else {}
+
+    def _pace(self, key: _ClientKey, client: ClientFigures) -> ClientPace:
+        seen = [(moment_ns, look[key]) for moment_ns, look in self._looks if key in look]
+        seen = [each for each in seen if each[1].connect_ts == client.connect_ts]  # the address may have had another
+        elapsed_s = (seen[-1][0] - seen[0][0]) / NS_PER_SECOND
+        first = seen[0][1]
+        finished = _grown_by(first.finish_count, client.finish_count)
+        requeued = _grown_by(first.requeue_count, client.requeue_count)
+        answered = finished + requeued + _grown_by(first.unanswered, client.unanswered)
+        held = sum(each.in_flight_count for _, each in seen) / len(seen)
+        return ClientPace(
+            finish_rate=finished / elapsed_s if elapsed_s > 0 else None,
+            requeue_rate=requeued / elapsed_s if elapsed_s > 0 else None,
+            message_ns=round(held * elapsed_s / answered * NS_PER_SECOND) if elapsed_s > 0 and answered else None,
+            timeout_count=client.unanswered,
+            last_finish_ns=self._finishes.get(key),
+        )
+
+
+def _grown_by(before: int, now: int) -> int:
+    return max(now - before, 0)

@@ -39,6 +39,7 @@ from emberq.cluster.stats import (
     CHANNEL_FIGURES,
     UNTRACKED,
     ChannelFigures,
+    ClientFigures,
     ClientFilter,
     Latency,
     TopicFigures,
@@ -356,9 +357,22 @@ class NodeStats:
         return sum(topic.message_count for topic in self.topics)
 
     @property
-    def total_clients(self) -> int:
+    def clients(self) -> Iterator[ClientFigures]:
         """Consumers connected to it."""
+        return (client for topic in self.topics for channel in topic.channels for client in channel.clients)
+
+    @property
+    def total_clients(self) -> int:
+        """How many consumers are connected to it."""
         return sum(channel.client_count for topic in self.topics for channel in topic.channels)
+
+
+class FoundClient(NamedTuple):
+    """A consumer, and where it consumes."""
+
+    topic: str
+    channel: str
+    client: ClientFigures
 
 
 class ChannelCounter(NamedTuple):
@@ -381,6 +395,17 @@ def counters_of(nodes: Iterable[NodeFigures]) -> Iterator[ChannelCounter]:
         for (topic, channel), count in zip(figures.keys, figures.columns["message_count"], strict=True):
             if channel:
                 yield ChannelCounter(node=figures.node, topic_name=topic, channel_name=channel, message_count=count)
+
+
+def _found_in(topics: Iterable[TopicFigures], search: str, limit: int) -> tuple[list[FoundClient], int]:
+    found, count = [], 0
+    for topic in topics:
+        for channel in topic.channels:
+            sieve = ClientFilter(search=search, limit=limit)
+            sieve.take(channel.clients)
+            found += [FoundClient(topic.topic_name, channel.channel_name, client) for client in sieve.kept]
+            count += sieve.match_count
+    return found[:limit], count
 
 
 class ClusterReader:
@@ -418,6 +443,17 @@ class ClusterReader:
         stats = await self.of_producers([producer.value], include_clients=True)
         topics = tuple(sorted(stats.value, key=lambda topic: topic.topic_name))
         return Findings(NodeStats(node=node, topics=topics), producer.warnings)
+
+    async def consumers(self, search: str, *, limit: int) -> Findings[tuple[list[FoundClient], int]]:
+        """The first of all consumers that have every word of `search` in what they are called, and how many have."""
+        producers = await self._topology.producers()
+
+        def reader(producer: ClusterNode) -> Callable[[Document], tuple[list[FoundClient], int]]:
+            return lambda answer: _found_in(StatsReader(producer).topics(answer), search, limit)
+
+        parts = await self._ask_each(producers.value, reader, include_clients=True)
+        found = sorted((each for part, _ in parts.value for each in part), key=lambda each: each.client.client_id)
+        return Findings((found[:limit], sum(count for _, count in parts.value)), producers.warnings + parts.warnings)
 
     async def counters(self) -> Findings[tuple[ChannelCounter, ...]]:
         """The message count of every channel on every nsqd."""

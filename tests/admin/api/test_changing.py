@@ -27,6 +27,7 @@ WRITES = [
     ("DELETE", "/api/topics/t/ch", None),
     ("DELETE", "/api/nodes/127.0.0.1:4151", {"topic": "t"}),
     ("DELETE", "/api/absent/127.0.0.1:4151", None),
+    ("POST", "/api/actions", {"action": "pause", "targets": [{"topic": "t"}]}),
 ]
 
 

@@ -61,6 +61,55 @@ def test_waiting_messages_of_all_nodes_are_shown(admin: AdminThread, cluster: Em
     assert admin.get("/api/topics/t/ch").json()["depth"] == 3
 
 
+@pytest.fixture
+def mixed(cluster: EmbeddedThread) -> EmbeddedThread:
+    """A channel on both nsqds with JSON, text, bytes and a dead letter."""
+    for node in (0, 1):
+        create(cluster, "t", "ch", node=node)
+    orders = [json.dumps({"order": number, "customer": {"name": "Ada"}, "tags": ["x", None]}) for number in range(12)]
+    publish(cluster, "t", *(order.encode() for order in orders), node=0)
+    publish(cluster, "t", b"Plain TEXT", b"\xff\xfe", dead_letter('{"order": 99}'), node=1)
+    return cluster
+
+
+PEEKS = {
+    "": 15,
+    "text=plain": 1,
+    "text=ada": 12,
+    "path=order": 13,  # in a dead letter, of the message inside
+    "path=order=3": 1,
+    "path=order=99": 1,
+    "path=customer.name=Ada": 12,
+    "path=$.customer.name=Ida": 0,
+    "path=tags.0=x": 12,
+    "path=tags.1=null": 12,
+    "path=tags.2": 0,
+    "path=order&text=99": 1,
+    "min_attempts=1": 0,
+    "min_age=0": 15,
+    "min_age=1000": 0,
+}
+"""How many of the messages are meant."""
+
+
+def test_a_peek_shows_those_that_are_wanted(admin: AdminThread, mixed: EmbeddedThread) -> None:
+    for query, matched in PEEKS.items():
+        answer = admin.get(f"/api/peek/t/ch?skip=0&{query}").json()
+        assert (query, answer["examined"], answer["matched"]) == (query, 15, matched)
+        assert len(answer["messages"]) == min(matched, 10)
+
+
+def test_a_peek_turns_pages(admin: AdminThread, mixed: EmbeddedThread) -> None:
+    pages = [admin.get(f"/api/peek/t/ch?skip={skip}&count=6").json()["messages"] for skip in (0, 6, 12, 18)]
+    assert list(map(len, pages)) == [6, 6, 3, 0]
+    assert len({message["id"] + message["nsqd"] for page in pages for message in page}) == 15
+
+
+def test_what_is_no_number_is_refused(admin: AdminThread, mixed: EmbeddedThread) -> None:
+    for name in ("skip", "min_attempts", "min_age"):
+        assert admin.get(f"/api/peek/t/ch?{name}=-1").error == (400, f"INVALID_ARG_{name.upper()}")
+
+
 def test_at_most_so_many_messages_are_shown_as_asked_for(admin: AdminThread, cluster: EmbeddedThread) -> None:
     create(cluster, "t", "ch")
     publish(cluster, "t", b"1", b"2", b"3")
@@ -285,6 +334,23 @@ def test_a_redrive_tells_what_went_what_waits_and_what_could_not(admin: AdminThr
     publish(cluster, "orders.dead", b"no envelope", dead_letter("one"), dead_letter("two"), dead_letter("three"))
     answer = admin.post("/api/topics/orders.dead/ch", {"action": "redrive", "count": 2}).json()
     assert answer == {"moved": 2, "left": 1, "waiting": 2, "message": ""}
+
+
+def test_a_redrive_can_be_foreseen_without_doing_it(admin: AdminThread, cluster: EmbeddedThread) -> None:
+    for node in (0, 1):
+        create(cluster, "orders.dead", "ch", node=node)
+    publish(cluster, "orders.dead", b"no envelope", dead_letter("one"), dead_letter("two"), node=0)
+    publish(cluster, "orders.dead", dead_letter("three"), node=1)
+    path = "/api/redrive/orders.dead/ch"
+    foreseen = {"waiting": 4, "examined": 4, "moved": 3, "left": 1, "topics": {"orders": 3}, "message": ""}
+    assert admin.get(path).json() == foreseen
+    some = admin.get(f"{path}?count=1").json()
+    assert (some["examined"], some["moved"], some["left"]) in [(2, 1, 1), (1, 1, 0)]  # whichever nsqd comes first
+    assert admin.get(f"{path}?to=elsewhere").json()["topics"] == {"elsewhere": 4}
+    assert admin.get("/api/topics/orders.dead/ch").json()["depth"] == 4
+    for wrong in ("count=0", "count=x", "to=*"):
+        assert admin.get(f"{path}?{wrong}").status == 400
+    assert admin.get("/api/redrive/orders.dead/none").error == (404, "CHANNEL_NOT_FOUND")
 
 
 @pytest.mark.parametrize("body", [{"count": 0}, {"count": 10_001}, {"to": "*"}])

@@ -25,6 +25,8 @@ PAGES = {
     "/counter": "counter",
     "/lookup": "lookup",
     "/pipelines": "pipelines",
+    "/channels": "channels",
+    "/search": "search",
     "/login": "login",
 }
 HOSTILE = """'"><script>alert(1)<!--" onload="x"""

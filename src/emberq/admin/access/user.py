@@ -60,6 +60,8 @@ class Permission(enum.StrEnum):
     """Say when a message is given up, and where it goes."""
     DISMISS = "dismiss"
     """Take a node that is gone off the pages."""
+    MARK = "mark"
+    """Leave a mark in the charts."""
     EMPTY = "empty"
     DELETE = "delete"
     TOMBSTONE = "tombstone"
@@ -75,6 +77,7 @@ _OPERATOR = frozenset(
         Permission.REDRIVE,
         Permission.POLICY,
         Permission.DISMISS,
+        Permission.MARK,
     }
 )
 

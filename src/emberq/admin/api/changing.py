@@ -8,11 +8,22 @@
     DELETE /api/topics/<t>[/<c>]
     DELETE /api/nodes/<node>         {"topic": "t"}                      tombstone
     DELETE /api/absent/<node>                                            show an nsqd that is gone no more
+    POST   /api/marks                {"text": "deploy 12", "topic": "t", "channel": "c", "time": 1715931000}
+                                     a mark in the charts; all but the text may be missing
+    POST   /api/actions              {"action": "pause", "targets": [{"topic": "t", "channel": "c", "node": "h:p"}]}
 
 Each is answered with {"message": ""}, or a WARNING of what some daemon had against it.
 
-All but the last is as in the reference, and stricter in one thing: names that no topic can have are refused everywhere.
-The reference passes them on, and nsqlookupd takes `*` for every topic there is.
+**Many at once, or on one node** (/api/actions): pause, unpause or empty up to a hundred topics and channels, in their
+order. A target without `channel` is the topic itself; one without `node` is meant on every nsqd. One that cannot be
+done does not keep the others from it:
+
+    {"done": 1, "failed": [{"topic": "t", "channel": "c", "node": "", "message": "…"}], "message": ""}
+
+If none can be done, the first failure is the answer. Each target is an action of its own in the audit log.
+
+All but the last three is as in the reference, and stricter in one thing: names that no topic can have are refused
+everywhere. The reference passes them on, and nsqlookupd takes `*` for every topic there is.
 
 **A policy** says how often a channel delivers a message, and to which topic it goes then. It holds on every nsqd that
 has the channel; its answers are those of `message`. What holds now is in the channel's document, on each
@@ -22,16 +33,19 @@ node and, where they agree, for all.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Permission
 from emberq.admin.api.message import MessageApi
 from emberq.admin.api.request import Body, check_channel, check_topic
 from emberq.admin.audit import AuditedAction, Recorder
+from emberq.admin.history_store import HistoryMark
 from emberq.admin.live import Gatherer
+from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.cluster.action import Verb
 from emberq.cluster.cluster import Cluster
-from emberq.cluster.upstream import NodeNotFoundError
+from emberq.cluster.upstream import ClusterError, NodeNotFoundError, warning_text
 from emberq.http.message import HttpError, Request, Response, json
 from emberq.wire.frame import MAX_ATTEMPTS
 from emberq.wire.parameter import is_valid_name
@@ -64,14 +78,28 @@ PERMISSIONS = {
 }
 """By the action that a body asks for."""
 _MOVES = ("seek", "redrive")
+MAX_TARGETS = 100
+"""Of one request, which has to be answered before the browser loses its patience; more takes several."""
+MAX_MARK_NS = 4_102_444_800 * NS_PER_SECOND
+"""The year 2100."""
+MAX_TARGETS_BYTES = 256 * 1024
+"""As many names as there are targets, each as long as can be."""
 
 
 class ChangingApi:
     """Carries out what the gate has let in."""
 
     def __init__(
-        self, cluster: Cluster, gatherer: Gatherer, messages: MessageApi, gate: Gate, recorder: Recorder
+        self,
+        cluster: Cluster,
+        gatherer: Gatherer,
+        messages: MessageApi,
+        gate: Gate,
+        recorder: Recorder,
+        *,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._actions = cluster.actions
         self._gatherer = gatherer
         self._messages = messages
@@ -117,6 +145,33 @@ class ChangingApi:
             done = await self._recorder.carry_out(work, [deed], request, visitor, notify_of_failure=True)
         return json({"message": done.message})
 
+    async def act_on_many(self, request: Request, visitor: Visitor) -> Response:
+        """Pause, unpause or empty several topics and channels, or parts of them."""
+        body = Body(request)
+        action = body.text("action")
+        if action not in set(Verb):
+            raise HttpError(400, "INVALID_ACTION")
+        targets = [_target(entry) for entry in body.objects("targets")]
+        if not 1 <= len(targets) <= MAX_TARGETS:
+            raise HttpError(400, "INVALID_TARGETS")
+        await self._check(request, visitor, AuditedAction(action=f"{action}_many"), PERMISSIONS[action])
+        warnings: list[str] = []
+        failed: list[dict[str, str]] = []
+        failures: list[ClusterError] = []
+        for topic, channel, node in targets:
+            deed = AuditedAction(action=f"{action}_{_kind(channel)}", topic=topic, channel=channel, node=node)
+            work = self._actions.act(Verb(action), topic, channel, node=node)
+            try:
+                done = await self._recorder.carry_out(work, [deed], request, visitor, notify_of_failure=True)
+            except ClusterError as failure:
+                failures.append(failure)
+                failed.append({"topic": topic, "channel": channel, "node": node, "message": str(failure)})
+            else:
+                warnings += done.warnings
+        if len(failures) == len(targets):
+            raise failures[0]
+        return json({"done": len(targets) - len(failed), "failed": failed, "message": warning_text(tuple(warnings))})
+
     async def tombstone(self, request: Request, visitor: Visitor) -> Response:
         """Take a topic away from one nsqd."""
         try:
@@ -136,6 +191,29 @@ class ChangingApi:
         await self._recorder.carry_out(self._dismissed(node), [deed], request, visitor)
         return json({"message": ""})
 
+    async def mark(self, request: Request, visitor: Visitor) -> Response:
+        """Leave a mark in the charts of a channel, a topic, or the cluster."""
+        body = Body(request)
+        text = " ".join(body.text("text").split())
+        if not text:
+            raise HttpError(400, "INVALID_TEXT")
+        topic, channel = body.text("topic"), body.text("channel")
+        if topic or channel:
+            check_topic(topic)
+        if channel:
+            check_channel(channel)
+        time_s = body.integer("time")
+        time_ns = self._clock.wall_ns() if time_s is None else time_s * NS_PER_SECOND
+        if not 0 <= time_ns <= MAX_MARK_NS:
+            raise HttpError(400, "INVALID_TIME")
+        deed = AuditedAction(action="mark", topic=topic, channel=channel, detail=text)
+        mark = HistoryMark(time_ns, "note", text, topic=topic, channel=channel)
+        await self._recorder.carry_out(self._marked(mark), [deed], request, visitor)
+        return json({"message": ""})
+
+    async def _marked(self, mark: HistoryMark) -> None:
+        self._gatherer.marks.add(mark)
+
     async def _dismissed(self, node: str) -> None:
         if not self._gatherer.dismiss(node):
             raise NodeNotFoundError(f"no nsqd called {node} is gone")
@@ -153,6 +231,14 @@ def _named(request: Request) -> tuple[str, str]:
     """The topic in the path of the request, and the channel, if there is one; HttpError for an impossible name."""
     topic, channel = check_topic(request.params["topic"]), request.params.get("channel")
     return topic, "" if channel is None else check_channel(channel)
+
+
+def _target(entry: dict[str, Any]) -> tuple[str, str, str]:
+    """Topic, channel and node that an action is meant for; HttpError."""
+    topic, channel, node = (entry.get(name) or "" for name in ("topic", "channel", "node"))
+    if not isinstance(topic, str) or not isinstance(channel, str) or not isinstance(node, str):
+        raise HttpError(400, "INVALID_TARGETS")
+    return check_topic(topic), check_channel(channel) if channel else "", node
 
 
 def _kind(channel: str) -> str:

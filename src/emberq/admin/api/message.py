@@ -2,13 +2,25 @@
 
 The reference's nsqadmin knows nothing of these, and only emberq's nsqds can do all of it.
 
-    GET  /api/peek/<t>/<c>?count=10    the next messages of a channel, which stay there
+    GET  /api/peek/<t>/<c>?count=10    the next messages of a channel, which stay there; with
+                                       &text=…          those that hold the text, in small or capital letters
+                                       &path=a.b[=v]    whose body is JSON that has this member, with this value
+                                       &min_attempts=2  that were delivered so often
+                                       &min_age=60      that were published so many seconds ago
+                                       &skip=10         without the first of them: the next page
     POST /api/publish/<t>              {"body": "…"} or {"body_base64": "…"}, "defer_ms", "node"
     GET  /api/journal/<t>              the journal of each nsqd: what is kept, for how long, how far each channel is
     GET  /api/seek/<t>/<c>?to=…&node=… what such a seek would do: {"nodes": [{"node", "offset", "again", "skipped",
                                        "waiting"}]}
     POST /api/topics/<t>/<c>           {"action": "seek", "to": "earliest|latest|<offset>|<RFC 3339>", "node"}
                                        {"action": "redrive", "to": "<topic>", "count": 1000}
+
+    GET  /api/redrive/<t>/<c>?to=…&count=…
+                                       what such a redrive would do, as far as the messages that are next in line tell:
+                                       {"waiting", "examined", "moved", "left", "topics": {topic: count}}
+
+A peek looks through the first hundred messages of each nsqd: `examined` says how many there were, `matched` how many of
+them are meant. In a dead letter it is the message inside that has members.
 
 An offset means something on one nsqd only, so with several of them a seek to one has to name its `node`.
 
@@ -27,13 +39,15 @@ all of them refuse:
 from __future__ import annotations
 
 import base64
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from json import loads
-from typing import Any, TypeVar
+from json import dumps, loads
+from typing import Any, NamedTuple, TypeVar
 
 from emberq.admin.access.gate import Visitor
 from emberq.admin.api.request import Body, NotSupportedError, TopicNotFoundError, check_topic
 from emberq.admin.audit import AuditedAction, Recorder
+from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.topology import ClusterNode
@@ -53,6 +67,7 @@ from emberq.cluster.upstream import (
     warning_text,
 )
 from emberq.http.message import HttpError, Query, Request, Response, encode_json, json
+from emberq.wire.dead_letter import decode_dead_letter, target_of
 from emberq.wire.parameter import body_members
 
 NO_SUCH_PATH = "NOT_FOUND"
@@ -115,7 +130,8 @@ _OFFSET_DIGITS = frozenset("0123456789")
 class MessageApi:
     """Asks the nsqds themselves."""
 
-    def __init__(self, cluster: Cluster, recorder: Recorder) -> None:
+    def __init__(self, cluster: Cluster, recorder: Recorder, *, clock: Clock) -> None:
+        self._clock = clock
         self._upstreams = cluster.upstreams
         self._topology = cluster.topology
         self._reader = cluster.observer
@@ -123,13 +139,22 @@ class MessageApi:
 
     async def peek(self, request: Request) -> Response:
         """The next messages of a channel over all nsqds, the oldest first."""
-        topic, channel = request.params["topic"], request.params["channel"]
-        count = _peek_count(request.query())
-        producers = await self._having(topic)
-        found = await peek(
-            self._upstreams, [each.http_address for each in producers], topic=topic, channel=channel, count=count
+        topic, channel, query = request.params["topic"], request.params["channel"], request.query()
+        count, skipped = _peek_count(query), _number_in(query, "skip")
+        wanted = MessageFilter.of(query, now_ns=self._clock.wall_ns())
+        addresses = [each.http_address for each in await self._having(topic)]
+        # To find some, or to turn pages, all that can be seen are looked through.
+        depth = MAX_COUNT * len(addresses) if any(query.get(name) for name in _SELECTING) else count
+        found = await peek(self._upstreams, addresses, topic=topic, channel=channel, count=depth)
+        matching = [message for message in found.value if wanted.admits(message)]
+        return json(
+            {
+                "messages": [_message_document(each) for each in matching[skipped : skipped + count]],
+                "examined": len(found.value),
+                "matched": len(matching),
+                "message": found.message,
+            }
         )
-        return json({"messages": [_message_document(each) for each in found.value], "message": found.message})
 
     async def publish(self, request: Request, visitor: Visitor) -> Response:
         """Publish one message to one nsqd."""
@@ -246,12 +271,37 @@ class MessageApi:
         producers = await self._having(deed.topic)
         done = await self._post_while(producers, "/channel/redrive", next_query)
         counts: dict[str, Any] = {name: _sum(done.value, name) for name in ("moved", "left")}
-        return Findings(counts | {"waiting": await self._waiting(deed)}, done.warnings)
+        return Findings(counts | {"waiting": await self._waiting(deed.topic, deed.channel)}, done.warnings)
 
-    async def _waiting(self, deed: AuditedAction) -> int | None:
+    async def foresee_redrive(self, request: Request) -> Response:
+        """What a redrive would do with the messages that are next in line; nothing is moved."""
+        topic, channel, query = request.params["topic"], request.params["channel"], request.query()
+        to, given = query.get("to") or None, query.get("count")
+        count = _redrive_count(_number(given) if given is not None else None)
+        if to is not None:
+            check_topic(to)
+        producers = await self._having(topic)
+        addresses = [each.http_address for each in producers]
+        found = await peek(self._upstreams, addresses, topic=topic, channel=channel, count=MAX_COUNT * len(addresses))
+        examined = sorted(found.value, key=lambda each: addresses.index(each.nsqd))  # as the nsqds are asked in turn
+        topics: Counter[str] = Counter()
+        left = seen = 0
+        for message in examined:
+            if topics.total() == count:
+                break
+            seen += 1
+            target = target_of(message.body, to=to)
+            if target is None:
+                left += 1
+            else:
+                topics[target.topic] += 1
+        counts = {"examined": seen, "moved": topics.total(), "left": left, "topics": dict(topics)}
+        return json({"waiting": await self._waiting(topic, channel), **counts, "message": found.message})
+
+    async def _waiting(self, topic: str, channel: str) -> int | None:
         """Messages in the channel now; None if that cannot be found out, for what was done is done."""
         try:
-            return (await self._reader.channel(deed.topic, deed.channel)).value.depth
+            return (await self._reader.channel(topic, channel)).value.depth
         except ClusterError:
             return None
 
@@ -300,14 +350,74 @@ class MessageApi:
         return Findings(answers, tuple(_reason(producer, failure) for producer, failure in failures))
 
 
+_SELECTING = ("text", "path", "min_attempts", "min_age", "skip")
+"""What a peek can be told besides a count."""
+
+
+class MessageFilter(NamedTuple):
+    """Which of the waiting messages are meant."""
+
+    text: bytes
+    path: tuple[str, ...]
+    """Names of members, and places in lists, from the outside to the inside."""
+    value: str | None
+    """What is there; None if it may be anything."""
+    min_attempts: int
+    latest_ns: int
+    """When they were published at the latest."""
+
+    @classmethod
+    def of(cls, query: Query, *, now_ns: int) -> MessageFilter:
+        """What a query asks for; HttpError."""
+        path, equals, value = (query.get("path") or "").partition("=")
+        return cls(
+            text=(query.get("text") or "").lower().encode(),
+            path=tuple(path.removeprefix("$").strip(".").split(".")) if path else (),
+            value=value if equals else None,
+            min_attempts=_number_in(query, "min_attempts"),
+            latest_ns=now_ns - _number_in(query, "min_age") * NS_PER_SECOND,
+        )
+
+    def admits(self, message: PeekedMessage) -> bool:
+        is_meant = message.attempts >= self.min_attempts and message.timestamp_ns <= self.latest_ns
+        return is_meant and self.text in message.body.lower() and (not self.path or self._has_member(message.body))
+
+    def _has_member(self, body: bytes) -> bool:
+        letter = decode_dead_letter(body)
+        try:
+            value = loads(body if letter is None else letter.body)
+        except (ValueError, RecursionError):
+            return False
+        for name in self.path:
+            if isinstance(value, dict) and name in value:
+                value = value[name]
+            elif isinstance(value, list) and name.isascii() and name.isdigit() and int(name) < len(value):
+                value = value[int(name)]
+            else:
+                return False
+        return self.value is None or self.value == (value if isinstance(value, str) else dumps(value))
+
+
+def _number_in(query: Query, name: str) -> int:
+    """A number that may be missing; HttpError for what is none."""
+    given = query.get(name)
+    if given and (not given.isascii() or not given.isdigit() or len(given) > _MAX_COUNT_DIGITS):
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return int(given or 0)
+
+
 def _peek_count(query: Query) -> int:
     given = query.get("count")
-    if given is None:
-        return DEFAULT_PEEK_COUNT
-    is_number = given.isascii() and given.isdigit() and len(given) <= _MAX_COUNT_DIGITS
-    if not is_number or not 1 <= int(given) <= MAX_COUNT:
+    count = DEFAULT_PEEK_COUNT if given is None else _number(given)
+    if not 1 <= count <= MAX_COUNT:
         raise HttpError(400, "INVALID_ARG_COUNT")
-    return int(given)
+    return count
+
+
+def _number(given: str) -> int:
+    """A number in a query; 0 for what is none."""
+    is_number = given.isascii() and given.isdigit() and len(given) <= _MAX_COUNT_DIGITS
+    return int(given) if is_number else 0
 
 
 def _redrive_count(given: int | None) -> int:

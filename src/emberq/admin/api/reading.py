@@ -8,13 +8,23 @@ background, while other requests are served.
 /api/pipelines. `/api/live` is a stream of server-sent events; `/api/view` is one of its documents. What they hold is
 said in `document`.
 
-    GET /api/history                        the whole cluster since nsqadmin started
+    GET /api/history                        the whole cluster, for --history-duration
     GET /api/history?topic=t[&channel=c]    a topic or a channel
     GET /api/history?node=h:p               an nsqd, with its memory
     GET /api/history?topics=all             the last rates of every topic
+    GET /api/history?channels=all           the last depths of every channel
     GET /api/absent                         the nodes that are silent or gone
 
-A history has `marks`, too: [{"time", "node", "state" ("silent", "gone", "back")}].
+With `range=SECONDS` a history reaches back so far, at the resolution that is kept for that (see `history_store`).
+
+A history has `marks`, too, which GET /api/marks?topic=t&channel=c&range=… tells alone: [{"time", "kind" ("node",
+"action", "note"), "text", "topic", "channel", "node", "state" ("silent", "gone", "back")}]; what is empty is left out.
+
+**One search** for all that has a name: every word must be in it. At most 50 of each kind are told, and how many there
+are.
+
+    GET /api/search?q=WORDS                 {"topics", "channels", "nodes", "counts": {kind: count}}
+    GET /api/search/consumers?q=WORDS       {"consumers", "count"}; every nsqd is asked for its clients
 
 **Graphite**, asked for the pages. Whatever goes wrong with it is a 500 INTERNAL_ERROR, as in the reference.
 
@@ -31,6 +41,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from emberq.admin.attention import MAX_FOUND, consumers_view
 from emberq.admin.document import (
     Document,
     channel_document,
@@ -41,7 +52,7 @@ from emberq.admin.document import (
 )
 from emberq.admin.live import CONTENT_TYPE, Gatherer, LiveView, Subject, encode_in_pieces
 from emberq.admin.options import AdminOptions
-from emberq.base.clock import Clock
+from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.survey import ClusterReader
 from emberq.cluster.topology import Topology
@@ -102,6 +113,14 @@ class ReadingApi:
             lambda _, observer: observer.counters(), lambda counters: {"stats": counters_document(counters)}
         )
 
+    async def consumers(self, request: Request) -> Response:
+        """The consumers of any channel that a search finds."""
+        search, now_ns = _search(request.query()), self._clock.wall_ns()
+        return await self._answer(
+            lambda _, observer: observer.consumers(search, limit=MAX_FOUND),
+            lambda found: consumers_view(*found, now_ns=now_ns),
+        )
+
     async def _answer(
         self,
         ask: Callable[[Topology, ClusterReader], Coroutine[Any, Any, Findings[T]]],
@@ -125,8 +144,9 @@ _STREAM_HEADERS = (
 class WatchingApi:
     """Answers from what the gatherer has seen."""
 
-    def __init__(self, gatherer: Gatherer, *, viewer_of: Callable[[Request], str]) -> None:
+    def __init__(self, gatherer: Gatherer, *, viewer_of: Callable[[Request], str], clock: Clock) -> None:
         """`viewer_of` says by what the streams of one client are counted."""
+        self._clock = clock
         self._gatherer = gatherer
         self._viewer_of = viewer_of
 
@@ -147,13 +167,26 @@ class WatchingApi:
         history = self._gatherer.history
         if query.get("topics") == "all":
             return encoded(await self._gatherer.recent_rates())
-        marks = {"marks": self._gatherer.absences.marks_document(), "message": ""}
-        if node := query.get("node"):
-            return json(history.node_document(node) | marks)
-        topic, channel = query.get("topic") or "", query.get("channel") or ""
-        if channel and not topic:
-            raise HttpError(400, "MISSING_ARG_TOPIC")
-        return json(history.document(topic, channel) | marks)
+        if query.get("channels") == "all":
+            return encoded(await self._gatherer.recent_depths())
+        topic, channel = _topic_and_channel(query)
+        range_s, now_s = _range(query), self._clock.wall_ns() / NS_PER_SECOND
+        found = await history.recalled(topic, channel, node=query.get("node") or "", range_s=range_s, now_s=now_s)
+        reach_s = range_s or history.reach_s
+        since_s = now_s - reach_s if reach_s else 0.0  # without a history, marks are all there is
+        return json(found | {"marks": self._gatherer.marks.document(topic, channel, since_s=since_s), "message": ""})
+
+    def marks(self, request: Request) -> Response:
+        """What happened, the oldest first."""
+        query = request.query()
+        topic, channel = _topic_and_channel(query)
+        range_s = _range(query)
+        since_s = 0 if range_s is None else self._clock.wall_ns() / NS_PER_SECOND - range_s
+        return json({"marks": self._gatherer.marks.document(topic, channel, since_s=since_s), "message": ""})
+
+    async def search(self, request: Request) -> Response:
+        """Topics, channels and nodes by their names."""
+        return encoded(await self._gatherer.search(_search(request.query())))
 
     def absent(self, _request: Request) -> Response:
         """The nodes that are silent or gone."""
@@ -164,6 +197,33 @@ class WatchingApi:
 def encoded(document: bytes) -> Response:
     """A V1 answer of what is JSON already."""
     return Response(200, document, content_type=JSON, headers=V1_HEADERS)
+
+
+def _topic_and_channel(query: Query) -> tuple[str, str]:
+    topic, channel = query.get("topic") or "", query.get("channel") or ""
+    if channel and not topic:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    return topic, channel
+
+
+_MAX_RANGE_DIGITS = 9
+
+
+def _range(query: Query) -> int | None:
+    """How far to look back, in seconds; None if it is not said."""
+    given = query.get("range")
+    if not given:
+        return None
+    if not (given.isascii() and given.isdigit() and len(given) <= _MAX_RANGE_DIGITS):
+        raise HttpError(400, "INVALID_ARG_RANGE")
+    return int(given) or None
+
+
+def _search(query: Query) -> str:
+    search = (query.get("q") or "").strip()
+    if not search:
+        raise HttpError(400, "MISSING_ARG_Q")
+    return search
 
 
 def _subject(query: Query) -> Subject:

@@ -50,6 +50,15 @@ class Body:
         value = self._get(key, int)
         return None if value is None else int(value)
 
+    def objects(self, key: str) -> list[dict[str, Any]]:
+        """A list of JSON objects; empty if it is not there."""
+        value = self._members.get(key)
+        if value is None:
+            return []
+        if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+            raise HttpError(400, f"{key} must be a list of objects")
+        return value
+
     def _get(self, key: str, kind: type) -> Any:
         value = self._members.get(key)
         if value is None:

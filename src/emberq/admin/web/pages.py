@@ -109,7 +109,8 @@ class Site(Protocol):
         version, user_agent, base_path
         graph_enabled, graphite_url ("" when proxied: use <base_path>/render), statsd_interval (seconds),
         statsd_prefix, statsd_counter_format, statsd_gauge_format
-        nsqlookupd (list of addresses), live_interval_ms, history_interval_ms, history_duration_ms (0: no history)
+        nsqlookupd (list of addresses), live_interval_ms, history_interval_ms, history_duration_ms (0: no history),
+        history_retention_ms (0: none on disk)
         time (seconds since the Unix epoch, when the page was made)
         user, role ("viewer", "operator", "admin"), is_admin, permissions (list of words, see `Permission`),
         csrf_token, can_log_out, has_passwords
@@ -139,6 +140,7 @@ _LOGIN = Page(name="login", title="Log in", is_live=False)
 PAGES = {
     "/": _TOPICS,
     "/topics": _TOPICS,
+    "/channels": Page(name="channels", title="Channels"),
     "/topics/{topic}": Page(name="topic", below="topics"),
     "/topics/{topic}/{channel}": Page(name="channel", below="topics"),
     "/nodes": Page(name="nodes", title="Nodes"),
@@ -146,6 +148,7 @@ PAGES = {
     "/counter": Page(name="counter", title="Counter"),
     "/lookup": Page(name="lookup", title="Lookup", is_live=False),
     "/pipelines": Page(name="pipelines", title="Pipelines"),
+    "/search": Page(name="search", title="Search", is_live=False),
     "/login": _LOGIN,
 }
 NAVIGATION = {page.name: page.title for page in PAGES.values() if not page.below and page is not _LOGIN}
@@ -223,19 +226,20 @@ class Shell:
             "body",
             None,
             element("a", {"class": "skip-link", "href": "#main"}, "Skip to content"),
-            self._top(page, visitor),
+            self._top(page, request, visitor),
             self._main(page, request),
             element("div", {"id": "notes", "class": "notes", "role": "status", "aria-live": "polite"}),
             element("footer", {"class": "foot"}, f"nsqadmin v{self._site.version}"),
         )
 
-    def _top(self, page: Page, visitor: Visitor | None) -> Markup:
+    def _top(self, page: Page, request: Request, visitor: Visitor | None) -> Markup:
         mark = element("img", {"src": self._asset("ember.svg"), "alt": "", "width": "24", "height": "24"})
         return element(
             "header",
             {"class": "top"},
             element("a", {"class": "brand", "href": self._path("topics")}, mark, "nsqadmin"),
             None if page is _LOGIN else self._navigation(page),
+            None if page is _LOGIN else self._search(request),
             element("div", {"class": "top-end"}, _LIVE_STATE if page.is_live else None, _TOOLS, _user(visitor)),
         )
 
@@ -247,10 +251,25 @@ class Shell:
         ]
         return element("nav", {"aria-label": "Pages"}, links)
 
+    def _search(self, request: Request) -> Markup:
+        """The one search for all that has a name: a plain form, which leads to the page that shows what was found."""
+        field = {
+            "id": "find",
+            "name": "q",
+            "type": "text",
+            "placeholder": "Find…",
+            "aria-label": "Find by name",
+            "autocomplete": "off",
+            "spellcheck": "false",
+            "value": (request.query().get("q") or "") if request.path.endswith("/search") else "",
+        }
+        form = {"class": "find", "role": "search", "method": "get", "action": self._path("search")}
+        return element("form", form, element("input", field))
+
     def _main(self, page: Page, request: Request) -> Markup:
         about = {f"data-{name}": value for name, value in request.params.items()}
         if page is _LOGIN:
-            content = self._login_form(request) if self._site.has_passwords else _NO_PASSWORDS
+            content: Child = self._login_form(request) if self._site.has_passwords else _NO_PASSWORDS
         else:
             content = element("p", {"id": "loading", "class": "loading"}, "Loading…")
         return element(
@@ -337,7 +356,10 @@ _LOGIN_PROBLEMS = {
     "too_often": "Too many wrong passwords: wait a minute, then try again.",
 }
 """By what /login says of a form that it refused."""
-_NO_PASSWORDS = element("p", {"class": "empty"}, "Log in through the proxy in front of this nsqadmin.")
+_NO_PASSWORDS = (
+    element("h1", None, "Log in"),
+    element("p", {"class": "empty"}, "Log in through the proxy in front of this nsqadmin."),
+)
 
 
 def _user(visitor: Visitor | None) -> Child:

@@ -18,21 +18,32 @@ const USUAL_ATTEMPTS = 5;
 /** Messages that are redriven unless the reader says otherwise, and what the server takes at most. */
 const USUAL_REDRIVEN = 1_000;
 const MAX_REDRIVEN = 10_000;
+/** Topics or channels that the server is asked to act on at a time. */
+const PORTION = 20;
+/** So many failures are told; more would fill the page. */
+const TOLD_FAILURES = 3;
 
 /** Does it and says so; false if it was refused. `what` is said of it, or makes what is said from the answer; `say`
- *  shows it. */
-export async function perform(what, work, say = note) {
+ *  shows it. `undo` takes it back, if it can be taken back. */
+export async function perform(what, work, { say = note, undo = null } = {}) {
   try {
     const answer = await work();
     const said = typeof what === "string" ? what : what(answer);
-    if (answer.message) say(`${said}, but: ${answer.message.replace(/^WARNING: /, "")}`, "warning");
-    else say(`${said}.`);
+    const problems = [answer.message?.replace(/^WARNING: /, ""), ...(answer.failed ?? []).map(failedText)];
+    const but = problems.filter(Boolean).join("; ");
+    if (but) say(`${said}, but: ${but}`, "warning", { undo });
+    else say(`${said}.`, "done", { undo });
+    document.dispatchEvent(new CustomEvent("acted"));
     return true;
   } catch (failure) {
     if (!(failure instanceof ApiError)) throw failure;
     note(`Not done: ${readable(failure)}`, "problem");
     return false;
   }
+}
+
+function failedText({ topic, channel, node, message }) {
+  return `not ${named(topic, channel)}${node ? ` on ${node}` : ""}: ${message}`;
 }
 
 export async function create(topic, channel) {
@@ -52,18 +63,64 @@ export async function askAndCreate() {
   return values !== null && create(values.topic.trim(), values.channel.trim());
 }
 
-/** Pauses or unpauses a topic, or a channel of it. */
-export async function togglePause({ topic, channel, figures, isPaused }) {
+/** Pauses or unpauses a topic, or a channel of it: on all nodes, or on the one that is named. What was done can be
+ *  taken back; nodes on which it was so before stay as they were. */
+export async function togglePause({ topic, channel, figures, isPaused, node = "", refresh = () => {} }) {
   const verb = isPaused ? "Unpause" : "Pause";
   const isSure = await confirm({
-    title: `${verb} ${named(topic, channel)}?`,
-    explanation: consequence.ofPause({ channel, figures, isPaused }),
+    title: `${verb} ${named(topic, channel)}${node ? ` on ${node}` : ""}?`,
+    explanation: consequence.ofPause({ channel, figures, isPaused, node }),
     verb,
   });
   if (!isSure) return false;
-  return perform(`${verb}d ${named(topic, channel)}`, () =>
-    post(address(topic, channel), { action: verb.toLowerCase() }),
-  );
+  const changed = node ? [{ topic, channel, node }] : changedBy({ topic, channel, figures, isPaused });
+  const back = async () => (await actOn(isPaused ? "Pause" : "Unpause", changed)) && refresh();
+  const action = verb.toLowerCase();
+  const work = node
+    ? () => post(apiPath("actions"), { action, targets: changed })
+    : () => post(address(topic, channel), { action });
+  return perform(`${verb}d ${named(topic, channel)}${node ? ` on ${node}` : ""}`, work, { undo: back });
+}
+
+/** What pausing or unpausing changes: all of it, or only the nodes on which it is not so already. */
+function changedBy({ topic, channel, figures, isPaused }) {
+  const nodes = figures.nodes ?? [];
+  const changed = nodes.filter((node) => node.paused === isPaused);
+  if (changed.length === 0 || changed.length === nodes.length) return [{ topic, channel }];
+  return changed.map(({ node }) => ({ topic, channel, node }));
+}
+
+/** Pauses, unpauses or empties topics and channels: { topic, channel?, node? }. It is done in portions, so that the
+ *  server can answer each in time; what could not be done is said at the end. */
+export async function actOn(verb, targets, { undo = null } = {}) {
+  const done = { done: 0, failed: [], warnings: [] };
+  const work = async () => {
+    for (let start = 0; start < targets.length; start += PORTION) {
+      const portion = targets.slice(start, start + PORTION);
+      try {
+        const answer = await post(apiPath("actions"), { action: verb.toLowerCase(), targets: portion });
+        done.done += answer.done;
+        done.failed.push(...answer.failed);
+        if (answer.message) done.warnings.push(answer.message.replace(/^WARNING: /, ""));
+      } catch (failure) {
+        if (!(failure instanceof ApiError) || done.done + done.failed.length === 0) throw failure;
+        done.failed.push(...portion.map((target) => ({ ...target, message: failure.message })));
+      }
+    }
+    return { failed: done.failed.slice(0, TOLD_FAILURES), message: done.warnings.join("; ") };
+  };
+  const [{ topic, channel, node }] = targets;
+  const one = `${named(topic, channel)}${node ? ` on ${node}` : ""}`;
+  const what = () => {
+    if (targets.length === 1) return `${past(verb)} ${one}`;
+    const kinds = targets.every((target) => target.channel) ? "channel" : "topic";
+    return `${past(verb)} ${targets.some((target) => target.node) ? counted(done.done, "part") : counted(done.done, kinds)}`;
+  };
+  return perform(what, work, { undo });
+}
+
+function past(verb) {
+  return verb === "Empty" ? "Emptied" : `${verb}d`;
 }
 
 export async function empty({ topic, channel, figures }) {
@@ -89,7 +146,7 @@ export async function deleteIt({ topic, channel, figures = null, leave = true })
   });
   if (!isSure) return false;
   const say = leave ? noteOnNextPage : note;
-  const isDone = await perform(`Deleted ${named(topic, channel)}`, () => remove(address(topic, channel)), say);
+  const isDone = await perform(`Deleted ${named(topic, channel)}`, () => remove(address(topic, channel)), { say });
   if (isDone && leave) location.assign(channel ? path("topics", topic) : path("topics"));
   return isDone;
 }
@@ -208,6 +265,8 @@ export async function redrive({ topic, channel, figures }) {
         "unless you name a topic for them.",
     ],
     verb: "Redrive",
+    foretell: (chosen) => foretoldRedrive(topic, channel, chosen),
+    watched: ["count", "to"],
     fields: [
       {
         id: "count",
@@ -226,6 +285,24 @@ export async function redrive({ topic, channel, figures }) {
   const body = { action: "redrive", count: Number(values.count) };
   if (values.to.trim()) body.to = values.to.trim();
   return perform((answer) => redriven(topic, channel, answer), () => post(address(topic, channel), body));
+}
+
+/** What a redrive would do with the messages that are next in line, as a sentence; or why that cannot be said. */
+async function foretoldRedrive(topic, channel, { count, to }) {
+  try {
+    const query = new URLSearchParams({ count, ...(to.trim() && { to: to.trim() }) });
+    const { examined, moved, left, topics, waiting } = await get(`${apiPath("redrive", topic, channel)}?${query}`);
+    if (examined === 0) return "No message waits, so none goes.";
+    const targets = Object.entries(topics).map(([name, times]) => `${integer(times)} to ${name}`);
+    const goes = moved > 0 ? `${targets.join(", ")}` : "none goes";
+    const stays = left > 0 ? `; ${integer(left)} stay: no dead ${left === 1 ? "letter" : "letters"}` : "";
+    const isAll = examined >= Math.min(Number(count), waiting ?? Infinity) || moved >= Number(count);
+    const rest = isAll ? "" : " The others are not looked at before they go.";
+    return `Of the next ${counted(examined, "message")}: ${goes}${stays}.${rest}`;
+  } catch (failure) {
+    if (!(failure instanceof ApiError)) throw failure;
+    return `It cannot be told what this does: ${failure.message}`;
+  }
 }
 
 /** What went, what waits, and what could not go. */
@@ -290,7 +367,7 @@ function readable(failure) {
 }
 
 /** Whether what is emptied or deleted leaves its messages in a journal. */
-async function hasJournal(topic, channel) {
+export async function hasJournal(topic, channel) {
   const journals = await journalsOf(topic);
   return journals.some((journal) => !channel || hasCursor(journal, channel));
 }

@@ -8,6 +8,7 @@ import { stopFollowing } from "./live.js";
 
 const PAGES = {
   topics: () => import("./page_topics.js"),
+  channels: () => import("./page_channels.js"),
   topic: () => import("./page_topic.js"),
   channel: () => import("./page_channel.js"),
   nodes: () => import("./page_nodes.js"),
@@ -15,6 +16,7 @@ const PAGES = {
   counter: () => import("./page_counter.js"),
   lookup: () => import("./page_lookup.js"),
   pipelines: () => import("./page_pipelines.js"),
+  search: () => import("./page_search.js"),
   login: () => import("./page_login.js"),
 };
 

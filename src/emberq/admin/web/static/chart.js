@@ -1,7 +1,7 @@
 /* Lines over time, drawn as SVG: a sparkline for a table's cell, and a chart with a scale and a readout. */
 
 import { h, s, setAttribute, setText } from "./dom.js";
-import { clock } from "./format.js";
+import { instant } from "./format.js";
 
 const SPARK_WIDTH = 80;
 const SPARK_HEIGHT = 20;
@@ -45,6 +45,7 @@ export class Chart {
   #picked = null;
   #parts;
   #keepS;
+  #isFull = false;
   #least;
 
   constructor({ title, hint = null, format, series, keepMs, least = 2, kind = null }) {
@@ -64,6 +65,16 @@ export class Chart {
     this.#points = [...points, ...this.#points.filter((point) => point.time > last)];
     if (this.#points.at(-1)?.time === last) this.#isProvisional = false;
     this.#draw();
+  }
+
+  /** Begins anew, with points that reach back so far. A range that the reader has chosen is drawn in full, even if
+   *  less is known. */
+  reset(keepMs, { isFull = false } = {}) {
+    this.#keepS = keepMs / 1000;
+    this.#isFull = isFull;
+    this.#points = [];
+    this.#isProvisional = false;
+    this.#picked = null;
   }
 
   /** The newest one. A provisional point makes room for the next one. */
@@ -135,7 +146,7 @@ export class Chart {
   }
 
   #span() {
-    const first = this.#points[0].time;
+    const first = this.#isFull ? this.#points.at(-1).time - this.#keepS : this.#points[0].time;
     return [first, Math.max(this.#points.at(-1).time, first + 1)];
   }
 
@@ -170,10 +181,10 @@ export class Chart {
     });
     const inSight = this.#marks.filter(({ time }) => time >= start && time <= end);
     this.#drawGrid(grid, { width, top, x, y, start, end, marks: inSight });
-    this.#drawReadout(x, y);
+    this.#drawReadout(x, y, end - start);
     const newest = this.#format(this.#points.at(-1)[this.#series[0].id]);
-    const summary = `${this.#title}: now ${newest}, at most ${this.#format(highest)} since ${clock(start * 1000)}`;
-    const events = inSight.map(({ time, text }) => `; ${text} at ${clock(time * 1000)}`).join("");
+    const summary = `${this.#title}: now ${newest}, at most ${this.#format(highest)} since ${instant(start * 1000, end - start)}`;
+    const events = inSight.map(({ time, text }) => `; ${text} at ${instant(time * 1000, end - start)}`).join("");
     setAttribute(drawing, "aria-label", summary + events);
   }
 
@@ -181,7 +192,7 @@ export class Chart {
     return Math.max(0, ...this.#series.flatMap(({ id }) => this.#points.map((point) => point[id] ?? 0)));
   }
 
-  #drawReadout(x, y) {
+  #drawReadout(x, y, spanS) {
     const { marker, values, when } = this.#parts;
     const isPicked = this.#picked !== null;
     const point = this.#points[Math.min(this.#picked ?? Infinity, this.#points.length - 1)];
@@ -190,7 +201,7 @@ export class Chart {
     setAttribute(marker, "y1", PADDING.top);
     setAttribute(marker, "y2", y(0));
     this.#series.forEach(({ id }, index) => setText(values[index], this.#format(point[id])));
-    setText(when, isPicked ? clock(point.time * 1000) : "");
+    setText(when, isPicked ? instant(point.time * 1000, spanS) : "");
   }
 
   #drawGrid(grid, { width, top, x, y, start, end, marks }) {
@@ -201,12 +212,12 @@ export class Chart {
       s("text", { x: PADDING.left - 6, y: y(figure) + 3.5, "text-anchor": "end" }, this.#format(figure)),
     );
     const times = [
-      s("text", { x: PADDING.left, y: CHART_HEIGHT - 4 }, clock(start * 1000)),
-      s("text", { x: width - PADDING.right, y: CHART_HEIGHT - 4, "text-anchor": "end" }, clock(end * 1000)),
+      s("text", { x: PADDING.left, y: CHART_HEIGHT - 4 }, instant(start * 1000, end - start)),
+      s("text", { x: width - PADDING.right, y: CHART_HEIGHT - 4, "text-anchor": "end" }, instant(end * 1000, end - start)),
     ];
     const events = marks.map(({ time, text }) => {
       const place = { x1: x(time).toFixed(1), x2: x(time).toFixed(1), y1: PADDING.top, y2: y(0) };
-      return s("line", { class: "chart-event", ...place }, s("title", {}, `${clock(time * 1000)} ${text}`));
+      return s("line", { class: "chart-event", ...place }, s("title", {}, `${instant(time * 1000, end - start)} ${text}`));
     });
     grid.replaceChildren(...lines, ...scale, ...times, ...events);
   }

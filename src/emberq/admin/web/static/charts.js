@@ -11,6 +11,7 @@ import { Chart } from "./chart.js";
 import { config } from "./config.js";
 import { h } from "./dom.js";
 import * as format from "./format.js";
+import { rememberInAddress } from "./table.js";
 
 const CHARTS = {
   flow: {
@@ -55,20 +56,27 @@ const CHARTS = {
 const everyChart = [];
 const marks = new Map();
 
-/** Marks what happened to nodes in all charts: { time, node, state }, each once. */
+/** Marks what happened in all charts: { time, text } or, of a node, { time, node, state }; each once. */
 export function markCharts(more) {
   const count = marks.size;
-  for (const mark of more) {
-    const key = `${mark.time} ${mark.node}`;
-    if (!marks.has(key)) marks.set(key, { time: mark.time, text: `${mark.node} ${mark.state}` });
+  for (const { time, text, node, state } of more) {
+    const said = text ?? `${node} ${state}`;
+    const key = `${time} ${said}`;
+    if (!marks.has(key)) marks.set(key, { time, text: said });
   }
   if (marks.size === count) return;
   for (const chart of everyChart) chart.mark([...marks.values()]);
 }
 
-/** The charts of these names, in a row. */
+/** How far charts can reach back, in seconds; the first is what the page begins with. */
+const RANGES = { 3600: "1 hour", 21600: "6 hours", 86400: "1 day", 604800: "7 days", 2592000: "30 days" };
+
+/** The charts of these names, in a row, and how far they reach back. */
 export class Charts {
   #charts;
+  #parameters = {};
+  /** In seconds; null for what the server holds in memory. */
+  #rangeS = null;
   /** How far apart the server's points are; without any, points are kept as often as they come. */
   #intervalS = 0;
   #isRecalling = false;
@@ -80,18 +88,62 @@ export class Charts {
   constructor(...names) {
     this.#charts = names.map((name) => new Chart({ ...CHARTS[name], keepMs: config.historyMs }));
     everyChart.push(...this.#charts);
-    this.element = h(
+    const row = h(
       "div",
       { class: "charts" },
       this.#charts.map((chart) => chart.element),
     );
+    this.element = h("div", {}, this.#rangeField(), row);
+    document.addEventListener("acted", () => this.#renewMarks());
+  }
+
+  /** A choice of how far to look back, for as long as there is a history on disk; the page's address remembers it. */
+  #rangeField() {
+    const reachS = config.retentionMs / 1000;
+    if (reachS === 0) return null;
+    const longer = Object.entries(RANGES).filter(([seconds]) => seconds * 1000 > config.historyMs && seconds <= reachS);
+    const usual = h("option", { value: "" }, `last ${format.period(config.historyMs)}`);
+    const options = [usual, ...longer.map(([seconds, text]) => h("option", { value: seconds }, `last ${text}`))];
+    const field = h("select", { "aria-label": "How far charts reach back" }, options);
+    field.value = new URLSearchParams(location.search).get("range") ?? "";
+    if (field.selectedIndex < 0) field.value = "";
+    this.#setRange(field.value);
+    field.addEventListener("change", () => {
+      rememberInAddress("range", field.value);
+      this.#setRange(field.value);
+      this.recall(this.#parameters);
+    });
+    return h("div", { class: "range" }, field);
+  }
+
+  #setRange(seconds) {
+    this.#rangeS = seconds === "" ? null : Number(seconds);
+    const isFull = this.#rangeS !== null;
+    for (const chart of this.#charts) chart.reset(isFull ? this.#rangeS * 1000 : config.historyMs, { isFull });
+    this.#kept = null;
+    this.#looks = [];
+  }
+
+  /** What was done on this page is marked at once. */
+  async #renewMarks() {
+    try {
+      const { topic, channel } = this.#parameters;
+      const query = new URLSearchParams({ ...(topic && { topic }), ...(channel && { channel }) });
+      markCharts((await get(`${apiPath("marks")}?${query}`)).marks ?? []);
+    } catch (failure) {
+      if (!(failure instanceof ApiError)) throw failure;
+    }
   }
 
   /** What happened before the page was opened. Without it the charts begin now. */
   async recall(parameters = {}) {
     this.#isRecalling = true;
+    this.#parameters = parameters;
+    const rangeS = this.#rangeS;
+    const query = new URLSearchParams({ ...parameters, ...(rangeS !== null && { range: rangeS }) });
     try {
-      const { interval, points, marks: past } = await get(`${apiPath("history")}?${new URLSearchParams(parameters)}`);
+      const { interval, points, marks: past } = await get(`${apiPath("history")}?${query}`);
+      if (rangeS !== this.#rangeS) return; // the reader has chosen another one since
       this.#continue(interval ?? 0, points ?? []);
       markCharts(past ?? []);
     } catch (failure) {

@@ -1,6 +1,7 @@
 /* Columns that several tables share; see table.js for what a column is. */
 
 import { path } from "./api.js";
+import { paintSparkline } from "./chart.js";
 import { h, setAttribute, setText } from "./dom.js";
 import * as format from "./format.js";
 import { label } from "./panel.js";
@@ -16,6 +17,15 @@ export function figureColumn(id, text, priority = null) {
     isNumeric: true,
     value: (row) => row[id] ?? 0,
     text: (row) => format.integer(row[id]),
+  };
+}
+
+/** A figure with the line of what it was; `recent` knows the row's last figures. */
+export function paintWithSparkline(recent, text) {
+  return (cell, row) => {
+    const figure = cell.querySelector(".figure") ?? cell.appendChild(h("span", { class: "figure" }));
+    setText(figure, text(row));
+    paintSparkline(cell, recent.of(row));
   };
 }
 
@@ -123,6 +133,25 @@ function paintPaused(cell, isPaused) {
   if (isPaused && mark === null) cell.append(label("paused", "warning"));
   if (!isPaused) mark?.remove();
 }
+
+/** A button on every row that pauses or unpauses it on that node; the table's onAction hears of it. */
+export const pauseColumn = {
+  id: "pause",
+  label: "Pause on this node",
+  isUnsortable: true,
+  isSilent: true,
+  priority: 2,
+  className: "row-action",
+  value: () => "",
+  paint(cell, row) {
+    const button =
+      cell.firstElementChild ??
+      cell.appendChild(h("button", { type: "button", class: "quiet", "data-action": "pause" }));
+    const verb = row.paused ? "Unpause" : "Pause";
+    setText(button, `${verb}…`);
+    setAttribute(button, "aria-label", `${verb} on ${row.node}`);
+  },
+};
 
 /** A button on every row; the table's onAction hears of it. */
 export const tombstoneColumn = {

@@ -12,6 +12,8 @@ export const config = {
   clockAheadMs: said.time ? Date.now() - said.time * 1000 : 0,
   liveIntervalMs: said.live_interval_ms || 2_000,
   historyMs: said.history_duration_ms || 600_000,
+  /** How far a history on disk reaches back; 0 if there is none. */
+  retentionMs: said.history_retention_ms || 0,
   isGraphEnabled: Boolean(said.graph_enabled),
   graphiteUrl: said.graphite_url ?? "",
   statsd: {

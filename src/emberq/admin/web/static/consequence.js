@@ -17,14 +17,32 @@ export function path(topic, channel) {
   return `${topic} / ${channel}`;
 }
 
-/** Of pausing or unpausing. */
-export function ofPause({ channel, figures, isPaused }) {
+/** Of pausing or unpausing; with a node the figures are those of that node. */
+export function ofPause({ channel, figures, isPaused, node = "" }) {
+  const others = node ? ["The other nodes go on as they are."] : [];
+  return [...pausing({ channel, figures, isPaused }), ...others];
+}
+
+function pausing({ channel, figures, isPaused }) {
   const waiting = counted(channel ? figures.depth : figures.depth + sum(figures, "depth"), "message");
   if (isPaused) return [`Messages flow again; ${waiting} wait.`];
   const idle = channel
     ? `${counted(figures.client_count, "consumer")} would get no messages`
     : `${counted((figures.channels ?? []).length, "channel")} would get no messages`;
   return [`While it is paused ${idle}; they wait here. ${waiting} wait now.`];
+}
+
+/** Of pausing, unpausing or emptying many topics or channels; rows are those of the page. */
+export function ofMany(verb, rows, noun) {
+  const total = (figure) => rows.reduce((all, row) => all + (row[figure] ?? 0), 0);
+  const waiting = counted(rows.reduce((all, row) => all + (row.depth ?? 0) + (row.channel_depth ?? 0), 0), "message");
+  const names = listed(rows.map((row) => (row.channel_name ? path(row.topic_name, row.channel_name) : row.topic_name)));
+  const which = `${counted(rows.length, noun)}: ${names}.`;
+  const consumers = counted(total("client_count"), "consumer");
+  if (verb === "Pause") return [which, `${consumers} would get no messages from them; ${waiting} wait now.`];
+  if (verb === "Unpause") return [which, `Messages flow again to ${consumers}; ${waiting} wait now.`];
+  const held = { waiting: total("depth"), inFlight: total("in_flight_count"), deferred: total("deferred_count") };
+  return [which, dropped(held), "Of journaled topics they stay in the journal; of the others this cannot be undone."];
 }
 
 /** Of emptying, by where the topic keeps its messages. */

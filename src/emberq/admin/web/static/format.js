@@ -66,6 +66,18 @@ export function moment(milliseconds) {
   return `${day} ${clock(milliseconds)}`;
 }
 
+/** A moment on a scale of this many seconds: the time of day, with the date where there are several. */
+export function instant(milliseconds, spanS) {
+  if (spanS < 12 * 3600) return clock(milliseconds);
+  return new Date(milliseconds).toLocaleString("en-GB", {
+    day: "numeric",
+    month: "short",
+    hour: "2-digit",
+    minute: "2-digit",
+    hourCycle: "h23",
+  });
+}
+
 /** Time of day in the reader's time zone. */
 export function clock(milliseconds) {
   return new Date(milliseconds).toTimeString().slice(0, 8);

@@ -1,17 +1,19 @@
-/* The keyboard:  / search   j k rows   Enter open   g then t n c l p pages   d dark or light   ? this list */
+/* The keyboard:  / search   f find   j k rows   Enter open   g then t h n c l p pages   d dark or light   ? this list */
 
 import { path } from "./api.js";
 import { h } from "./dom.js";
 import { tables } from "./table.js";
 
-const PAGES = { t: "topics", n: "nodes", c: "counter", l: "lookup", p: "pipelines" };
+const PAGES = { t: "topics", h: "channels", n: "nodes", c: "counter", l: "lookup", p: "pipelines" };
 const SEQUENCE_MS = 1_000;
 const HELP = [
-  ["/", "Search"],
+  ["/", "Search this page"],
+  ["f", "Find topics, channels, nodes, consumers"],
   ["j  k", "Next or previous row"],
   ["Enter", "Open the row"],
   ["Escape", "Leave the search field, close a dialog"],
   ["g t", "Topics"],
+  ["g h", "Channels"],
   ["g n", "Nodes"],
   ["g c", "Counter"],
   ["g l", "Lookup"],
@@ -40,7 +42,8 @@ function act(key, pressedAt) {
   prefixedAt = -Infinity;
   if (isPrefixed && PAGES[key]) location.assign(path(PAGES[key]));
   else if (key === "g") prefixedAt = pressedAt;
-  else if (key === "/") return focusSearch();
+  else if (key === "/") return focusOn("input[type=search]");
+  else if (key === "f") return focusOn("#find");
   else if (key === "j" || key === "k") return moveRow(key === "j" ? 1 : -1);
   else if (key === "d") document.dispatchEvent(new CustomEvent("toggletheme"));
   else if (key === "?") showHelp();
@@ -48,8 +51,8 @@ function act(key, pressedAt) {
   return true;
 }
 
-function focusSearch() {
-  const field = document.querySelector("input[type=search]");
+function focusOn(selector) {
+  const field = document.querySelector(selector);
   field?.focus();
   field?.select();
   return field !== null;

@@ -3,6 +3,8 @@
 import { h, setAttribute, setText } from "./dom.js";
 
 const NOTE_MS = 6_000;
+/** A note that can be answered stays until the reader has had the time for it. */
+const ANSWERABLE_NOTE_MS = 30_000;
 const KEPT_NOTES = "notes";
 
 /** Shows a partial failure or a problem above the content, or takes it away for "". */
@@ -19,14 +21,19 @@ export function warn(document_) {
   banner("warning", warning && `Some of the cluster did not answer; figures are incomplete. ${warning}`);
 }
 
-/** Says what was done, or why it was not. */
-export function note(text, kind = "done") {
+/** Says what was done, or why it was not. `undo`, a function, is offered as a button. */
+export function note(text, kind = "done", { undo = null } = {}) {
   const region = document.getElementById("notes");
   const close = h("button", { type: "button", class: "quiet", "aria-label": "Dismiss" }, "×");
-  const element = h("div", { class: "note", "data-kind": kind }, h("span", {}, text), close);
+  const back = undo && h("button", { type: "button", class: "undo" }, "Undo");
+  const element = h("div", { class: "note", "data-kind": kind }, h("span", {}, text), back, close);
   close.addEventListener("click", () => element.remove());
+  back?.addEventListener("click", () => {
+    element.remove();
+    undo();
+  });
   region.append(element);
-  if (kind === "done") setTimeout(() => element.remove(), NOTE_MS);
+  if (kind === "done") setTimeout(() => element.remove(), undo ? ANSWERABLE_NOTE_MS : NOTE_MS);
 }
 
 /** The same on the page that is opened next: what was done leads away from this one. */

@@ -1,8 +1,8 @@
 /* One channel: its figures, its nodes, its consumers, the messages that wait in it. */
 
-import { redrive, seek } from "./action.js";
+import { redrive, seek, togglePause } from "./action.js";
 import { Charts } from "./charts.js";
-import { channelNodeTable, clientTable, withFlows, withRates } from "./cluster_table.js";
+import { byHost, channelNodeTable, clientTable, hostTable, withFlows, withPaces, withRates } from "./cluster_table.js";
 import { config, may } from "./config.js";
 import { deadLetterSection } from "./dead_letter.js";
 import { h, setAttribute, setText } from "./dom.js";
@@ -12,8 +12,9 @@ import { graphiteSection } from "./graphite.js";
 import { hasCursor, journalSection, journalsOf } from "./journal.js";
 import { deadLettersWait, peekSection } from "./message.js";
 import { content, latencyTile, searchField, section, Tiles, worstLatency } from "./panel.js";
+import { rememberInAddress } from "./table.js";
 import { failureTiles, netTile, Trend } from "./trend.js";
-import { offer, showMissing, showTitle, titleButtons } from "./title.js";
+import { HARMS, offer, showMissing, showTitle, titleButtons } from "./title.js";
 
 const { topic, channel } = config;
 /** Of not asking the server at every letter. */
@@ -22,8 +23,13 @@ const SEEK = "Seek…";
 const REDRIVE = "Redrive…";
 
 export function start() {
-  const nodes = channelNodeTable();
-  const clients = clientTable({ empty: "No consumers: messages wait here until one subscribes." });
+  const refresh = () => live.refresh();
+  const nodes = channelNodeTable({
+    onPause: async (figures) => {
+      const { node, paused: isPaused } = figures;
+      if (await togglePause({ topic, channel, node, figures, isPaused, refresh })) refresh();
+    },
+  });
   const trend = new Trend();
   const tiles = new Tiles([
     { id: "rate", label: "In/s", text: (all) => format.rate(all.rates.channel) },
@@ -40,9 +46,9 @@ export function start() {
     latencyTile,
   ]);
   const charts = new Charts("flow", "depth", "failures", "in_flight", "e2e_p99");
-  const deadLetters = deadLetterSection({ topic, channel, refresh: () => live.refresh() });
+  const deadLetters = deadLetterSection({ topic, channel, refresh });
   const journal = journalSection(topic, channel);
-  const consumers = new ConsumerSection(clients, (search) => live.change({ topic, channel, search }));
+  const consumers = new ConsumerSection((search) => live.change({ topic, channel, search }));
   const offers = new Offers();
   let nodeNames = [];
   const live = follow("channel", { topic, channel }, (document_) => {
@@ -61,10 +67,22 @@ export function start() {
   titleButtons({
     topic,
     channel,
-    refresh: () => live.refresh(),
+    refresh,
     more: [
-      { label: SEEK, permission: "seek", action: () => seek({ topic, channel, nodes: nodeNames }) },
-      { label: REDRIVE, permission: "redrive", action: redrive },
+      {
+        label: REDRIVE,
+        permission: "redrive",
+        action: redrive,
+        harm: HARMS.moves,
+        does: ({ depth }) => `Dead letters among the ${format.counted(depth, "message")} that wait go back to their topics.`,
+      },
+      {
+        label: SEEK,
+        permission: "seek",
+        action: () => seek({ topic, channel, nodes: nodeNames }),
+        harm: HARMS.repeats,
+        does: () => "The channel goes to another place in the journal; how many messages come again is said before.",
+      },
     ],
   });
   content.append(
@@ -79,30 +97,49 @@ export function start() {
   charts.recall({ topic, channel });
 }
 
-/** The consumers. Of very many the server sends the first ones only; then it is the server that searches them all. */
+const NO_CONSUMERS = "No consumers: messages wait here until one subscribes.";
+
+/** The consumers, each connection or by host. Of very many the server sends the first ones only; then it is the server
+ *  that searches them all. */
 class ConsumerSection {
-  #table;
+  #clients = clientTable({ empty: NO_CONSUMERS });
+  #hosts = hostTable({ empty: NO_CONSUMERS });
   #field;
+  #grouping = groupingField(() => this.#showGrouping());
   #note = h("p", { class: "hint", hidden: true });
   #searchOnServer;
   #searched = "";
   #timer = null;
   #areCut = false;
 
-  constructor(table, searchOnServer) {
-    this.#table = table;
+  constructor(searchOnServer) {
     this.#searchOnServer = searchOnServer;
-    this.#field = searchField(table, "consumers", () => this.#searchLater());
-    this.element = section("Consumers", { controls: this.#field }, this.#note, table.element);
+    this.#field = searchField(this.#clients, "consumers", (text) => {
+      this.#hosts.search(text);
+      this.#searchLater();
+    });
+    this.#hosts.search(this.#field.value);
+    const controls = [this.#field, this.#grouping];
+    this.element = section("Consumers", { controls }, this.#note, this.#clients.element, this.#hosts.element);
+    this.#showGrouping();
   }
 
-  show({ clients, client_count: count, clients_matching: found = count }) {
-    const shown = (clients ?? []).length;
+  show(document_) {
+    const { client_count: count, clients_matching: found = count } = document_;
+    const clients = withPaces(document_.clients, document_);
+    const shown = clients.length;
     this.#areCut = shown < found || this.#searched !== "";
     setAttribute(this.#note, "hidden", shown >= found);
     setText(this.#note, `The first ${format.integer(shown)} of ${format.integer(found)}: search to find the others.`);
-    this.#table.setRows(clients ?? []);
+    this.#clients.setRows(clients);
+    this.#hosts.setRows(byHost(clients));
     if (this.#timer === null) this.#searchLater();
+  }
+
+  #showGrouping() {
+    const isByHost = this.#grouping.value === "host";
+    setAttribute(this.#clients.element, "hidden", isByHost);
+    setAttribute(this.#hosts.element, "hidden", !isByHost);
   }
 
   #searchLater() {
@@ -114,6 +151,18 @@ class ConsumerSection {
       this.#searchOnServer(this.#searched);
     }, SEARCH_DELAY_MS);
   }
+}
+
+/** Whether consumers are shown one by one or by host; the page's address remembers it. */
+function groupingField(onChange) {
+  const options = [h("option", { value: "" }, "Each connection"), h("option", { value: "host" }, "By host")];
+  const field = h("select", { "aria-label": "Consumers one by one or by host" }, options);
+  field.value = new URLSearchParams(location.search).get("by") === "host" ? "host" : "";
+  field.addEventListener("change", () => {
+    rememberInAddress("by", field.value);
+    onChange();
+  });
+  return field;
 }
 
 /** What only some channels can be asked for: to seek, if they have a place in a journal; to redrive, if dead letters

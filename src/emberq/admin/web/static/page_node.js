@@ -2,7 +2,7 @@
 
 import { tombstone } from "./action.js";
 import { Charts } from "./charts.js";
-import { channelTable, clientTable, topicTable, withRates } from "./cluster_table.js";
+import { channelTable, clientTable, topicTable, withPaces, withRates } from "./cluster_table.js";
 import { config } from "./config.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
@@ -43,7 +43,7 @@ export function start() {
     charts.add(figuresOf(document_));
     topics.setRows(withRates(document_.topics, document_.rates.topics, "topic_name"));
     channels.setRows(everyChannel);
-    clients.setRows(everyChannel.flatMap(clientsOf));
+    clients.setRows(withPaces(everyChannel.flatMap(clientsOf), document_));
   });
   content.append(
     tiles.element,

@@ -1,6 +1,6 @@
 /* One topic: its figures, its channels, the nodes that have it, its journal, and a form to publish to it. */
 
-import { tombstone } from "./action.js";
+import { togglePause, tombstone } from "./action.js";
 import { Charts } from "./charts.js";
 import { channelTable, topicNodeTable, withFlows, withRates } from "./cluster_table.js";
 import { config, may } from "./config.js";
@@ -19,7 +19,12 @@ export function start() {
   const channels = channelTable({
     empty: "No channels yet: messages wait in the topic until a consumer subscribes.",
   });
+  const refresh = () => live.refresh();
   const nodes = topicNodeTable({
+    onPause: async (figures) => {
+      const { node, paused: isPaused } = figures;
+      if (await togglePause({ topic, node, figures, isPaused, refresh })) refresh();
+    },
     onTombstone: async (figures) => (await tombstone({ topic, node: figures.node, figures })) && live.refresh(),
   });
   const trend = new Trend();
@@ -49,7 +54,7 @@ export function start() {
     nodes.setRows(withRates(document_.nodes, document_.rates.nodes, "node"));
     if (document_.nodes?.length > 0) journal.begin(); // a topic that no node has yet has no journal either
   }, showMissing);
-  titleButtons({ topic, refresh: () => live.refresh() });
+  titleButtons({ topic, refresh });
   const note = "Every channel gets its own copy of each message.";
   content.append(
     tiles.element,

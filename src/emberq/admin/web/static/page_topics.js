@@ -2,15 +2,22 @@
 
 import { askAndCreate } from "./action.js";
 import { path } from "./api.js";
-import { paintSparkline } from "./chart.js";
+import { bulkActions } from "./bulk.js";
 import { Charts } from "./charts.js";
-import { deadLetterColumn, figureColumn, nameColumn, netColumn, requeueColumn } from "./column.js";
+import {
+  deadLetterColumn,
+  figureColumn,
+  nameColumn,
+  netColumn,
+  paintWithSparkline,
+  requeueColumn,
+} from "./column.js";
 import { h, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { button, content, searchField, section, Tiles } from "./panel.js";
-import { RecentRates } from "./recent.js";
-import { DataTable, rememberInAddress } from "./table.js";
+import { button, content, filterField, searchField, section, Tiles } from "./panel.js";
+import { topicRates } from "./recent.js";
+import { DataTable } from "./table.js";
 import { failureTiles, netTile, Trend } from "./trend.js";
 
 const FILTERS = {
@@ -22,7 +29,7 @@ const FILTERS = {
 };
 
 export function start() {
-  const recent = new RecentRates();
+  const recent = topicRates();
   const trend = new Trend();
   const table = topicTable(recent);
   const tiles = new Tiles([
@@ -49,8 +56,9 @@ export function start() {
   const create = button("Create topic…", { kind: "primary", permission: "create" }, async () => {
     if (await askAndCreate()) live.refresh();
   });
-  const controls = [count, searchField(table, "topics"), filterField(table), create];
-  content.append(tiles.element, charts.element, section("All topics", { controls }, table.element));
+  const controls = [count, searchField(table, "topics"), filterField(table, "Which topics", FILTERS), create];
+  const bulk = bulkActions(table, { noun: "topic", refresh: () => live.refresh() });
+  content.append(tiles.element, charts.element, section("All topics", { controls }, bulk, table.element));
   charts.recall();
   recent.recall();
 }
@@ -99,7 +107,7 @@ function topicTable(recent) {
         label: "Msgs/s",
         value: (topic) => topic.rate ?? 0,
         isNumeric: true,
-        paint: paintRate(recent),
+        paint: paintWithSparkline(recent, (topic) => format.rate(topic.rate)),
         className: "with-spark",
       },
       {
@@ -121,28 +129,6 @@ function topicTable(recent) {
       figureColumn("message_count", "Messages", 3),
     ],
   });
-}
-
-function paintRate(recent) {
-  return (cell, topic) => {
-    const figure_ = cell.querySelector(".figure") ?? cell.appendChild(h("span", { class: "figure" }));
-    setText(figure_, format.rate(topic.rate));
-    paintSparkline(cell, recent.of(topic.topic_name));
-  };
-}
-
-function filterField(table) {
-  const options = Object.entries(FILTERS).map(([value, { label: text }]) => h("option", { value }, text));
-  const field = h("select", { "aria-label": "Which topics" }, options);
-  const choose = () => table.filter(FILTERS[field.value].admits);
-  field.value = new URLSearchParams(location.search).get("show") ?? "all";
-  if (field.selectedIndex < 0) field.value = "all";
-  choose();
-  field.addEventListener("change", () => {
-    choose();
-    rememberInAddress("show", field.value === "all" ? "" : field.value);
-  });
-  return field;
 }
 
 function idleChannels(topic) {

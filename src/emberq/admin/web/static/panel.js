@@ -103,6 +103,22 @@ export function searchField(table, noun, onSearch = () => {}) {
   return field;
 }
 
+/** A choice of which rows a table shows; filters are { id: { label, admits(row) } }. What is chosen stands in the page's
+ *  address. */
+export function filterField(table, label_, filters) {
+  const options = Object.entries(filters).map(([value, { label: text }]) => h("option", { value }, text));
+  const field = h("select", { "aria-label": label_ }, options);
+  const choose = () => table.filter(filters[field.value].admits);
+  field.value = new URLSearchParams(location.search).get("show") ?? "all";
+  if (field.selectedIndex < 0) field.value = "all";
+  choose();
+  field.addEventListener("change", () => {
+    choose();
+    rememberInAddress("show", field.value === "all" ? "" : field.value);
+  });
+  return field;
+}
+
 /** A button; none for readers who may not do what it does. */
 export function button(label, { kind = null, permission = null, title = null }, action) {
   if (permission !== null && !may(permission)) return null;

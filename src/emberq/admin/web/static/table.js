@@ -12,7 +12,7 @@
  *
  * A column: { id, label, value(row), text(row)?, paint(cell, row)?, isNumeric?, priority?, isSearched?, title? }
  * where `value` is what is sorted by, `text` what is shown (or `paint`, for cells that are more than text), and
- * columns of priority 2 and 3 make room on narrow screens.
+ * columns of priority 2, 3 and 4 make room on narrow screens. Those of priority 5 are shown when the reader wants all.
  */
 
 import { h, setAttribute, setText } from "./dom.js";
@@ -60,8 +60,16 @@ export class DataTable {
     tables.push(this);
   }
 
+  /** Called whenever other rows are shown, or the same with other figures. */
+  onArrange = () => {};
+
   get shownCount() {
     return this.#shown.length;
+  }
+
+  /** The rows that search and filter leave, in sight or not. */
+  get shownRows() {
+    return [...this.#shown];
   }
 
   /** New figures for all rows. */
@@ -106,7 +114,8 @@ export class DataTable {
     const table = h("table", { class: "data", "aria-label": label }, head, body);
     const note = h("p", { class: "empty", hidden: true });
     const more = h("button", { type: "button", class: "quiet all-columns", "aria-pressed": "false" }, "All columns");
-    const root = h("div", { class: "table-frame" }, more, h("div", { class: "table-scroll" }, table), note);
+    const hasMore = this.#columns.some((column) => column.priority === 5);
+    const root = h("div", { class: hasMore ? "table-frame has-more" : "table-frame" }, more, h("div", { class: "table-scroll" }, table), note);
     return { root, table, head, body, above, below, note, more };
   }
 
@@ -163,6 +172,7 @@ export class DataTable {
     shown.sort(order);
     this.#shown = shown;
     this.#positions = new Map(shown.map((row, index) => [this.#key(row), index]));
+    this.onArrange();
     this.#schedule();
   }
 

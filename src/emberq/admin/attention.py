@@ -1,0 +1,211 @@
+"""Which channels need an operator, and why: all channels of the cluster in one list, the worst first.
+
+A queue that grows is one of many, and a list by topic hides it. So every channel is told in a line, with the reasons
+why it may need a person, in this order:
+
+    dead_letters    messages are given up right now
+    stuck           messages wait, consumers are there, and none is finished
+    no_consumers    messages wait, and no consumer is there to take them
+    growing         more comes in than is finished or given up
+    requeued        deliveries fail: consumers give messages back, or let them time out
+    paused          an operator has stopped it, or its topic
+
+What is paused is neither stuck nor growing: it does what it was told.
+
+Rates are means of the last half minute, where there is a history, because a single look sees bursts.
+
+**The age of the oldest message** is reckoned, for nsqd does not tell it: the history says how much came in, so it also
+says when the last `depth` messages began to come. That is right for a queue that is worked off in order; a message that
+was given back may be older. If more waits than came in since the history began, the age is at least that long.
+
+**The search** looks for words in the names of topics, channels and nodes of a look, and in what consumers say of
+themselves, which the nsqds are asked for.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+from emberq.admin.document import Document, Look, client_document, flow_document, slowest_ns
+from emberq.admin.history import History
+from emberq.cluster.survey import FoundClient, Rates, Total
+
+MAX_CHANNEL_LINES = 20_000
+"""As many channels as are shown at once: some megabytes."""
+MAX_FOUND = 50
+"""As many of each kind as a search shows; more is no answer but another list."""
+
+_LEAST_NET = 0.05
+_STEADY_SHARE = 0.01
+"""Less than this, as a share of what comes in, is no direction."""
+
+
+class Reason(enum.StrEnum):
+    """Why a channel needs attention, the gravest first."""
+
+    DEAD_LETTERS = "dead_letters"
+    STUCK = "stuck"
+    NO_CONSUMERS = "no_consumers"
+    GROWING = "growing"
+    REQUEUED = "requeued"
+    PAUSED = "paused"
+
+
+_GRAVITY = {reason: len(Reason) - place for place, reason in enumerate(Reason)}
+
+
+def reasons_of(channel: Total, rates: Rates | None, *, is_paused: bool) -> list[Reason]:
+    """Why this channel needs attention; `is_paused` if it is, or its topic."""
+    waits, flows = channel.depth > 0, rates is not None
+    has_consumers = channel.client_count > 0
+    finished = rates.finished if rates is not None else 0.0
+    dead, requeued = (rates.dead_lettered, rates.requeued) if rates is not None else (0.0, 0.0)
+    applies = {
+        Reason.DEAD_LETTERS: dead > 0,
+        Reason.STUCK: waits and flows and has_consumers and not is_paused and finished == 0 and dead == 0,
+        Reason.NO_CONSUMERS: waits and not has_consumers,
+        Reason.GROWING: waits and not is_paused and rates is not None and _grows(rates),
+        Reason.REQUEUED: requeued > 0,
+        Reason.PAUSED: is_paused,
+    }
+    return [reason for reason, does_apply in applies.items() if does_apply]
+
+
+def _grows(rates: Rates) -> bool:
+    return rates.came - rates.left > max(_LEAST_NET, _STEADY_SHARE * rates.came)
+
+
+def channels_view(look: Look, history: History) -> Document:
+    """Every channel in a line."""
+    lines = list(islice(_lines(look, history), MAX_CHANNEL_LINES))
+    if len(lines) == MAX_CHANNEL_LINES:
+        warning = f"{MAX_CHANNEL_LINES} channels are shown, and there may be more"
+        look = replace(look, warnings=(*look.warnings, warning))
+    return {"channels": lines, **look.head}
+
+
+def _lines(look: Look, history: History) -> Iterator[Document]:
+    lacking = look.incomplete_topics()
+    for topic, of_topic, channels in look.survey.topic_totals():
+        for name, channel in channels:
+            line = _line(channel, history.recent_rates_of(topic, name) or channel.rates, is_paused=of_topic.paused)
+            oldest_s, is_least = history.waiting_s(topic, name, channel.depth)
+            yield {
+                "topic_name": topic,
+                "channel_name": name,
+                **line,
+                "oldest_s": oldest_s,
+                "is_older": is_least,
+                "is_incomplete": topic in lacking,
+            }
+
+
+def _line(channel: Total, rates: Rates | None, *, is_paused: bool) -> Document:
+    reasons = reasons_of(channel, rates, is_paused=is_paused or channel.paused)
+    return {
+        "depth": channel.depth,
+        "backend_depth": channel.backend_depth,
+        "in_flight_count": channel.in_flight_count,
+        "deferred_count": channel.deferred_count,
+        "requeue_count": channel.requeue_count,
+        "timeout_count": channel.timeout_count,
+        "message_count": channel.message_count,
+        "client_count": channel.client_count,
+        "node_count": channel.node_count,
+        "paused": channel.paused,
+        "topic_paused": is_paused,
+        "reasons": reasons,
+        "attention": sum(1 << _GRAVITY[reason] for reason in reasons),
+        "e2e_p99": slowest_ns(channel.latency),
+        **flow_document(rates),
+    }
+
+
+# The search
+
+
+class Found(NamedTuple):
+    """What a search has found of one kind."""
+
+    entries: list[Document]
+    """The first of them."""
+    total: int
+    """How many there are."""
+
+    @classmethod
+    def of(cls, entries: Iterable[Document]) -> Found:
+        """The first entries, and how many there are."""
+        listed = list(entries)
+        return cls(listed[:MAX_FOUND], len(listed))
+
+
+def search_view(look: Look, search: str) -> Document:
+    """The topics, channels and nodes that have every word of the search in their name."""
+    words = words_of(search)
+    found = {
+        "topics": Found.of(_topics(look, words)),
+        "channels": Found.of(_channels(look, words)),
+        "nodes": Found.of(_nodes(look, words)),
+    }
+    return {
+        **{kind: each.entries for kind, each in found.items()},
+        "counts": {kind: each.total for kind, each in found.items()},
+        **look.head,
+    }
+
+
+def consumers_view(found: Sequence[FoundClient], count: int, *, now_ns: int) -> dict[str, Any]:
+    """The consumers that a search has found."""
+    return {
+        "consumers": [
+            {"topic_name": each.topic, "channel_name": each.channel, **client_document(each.client, now_ns=now_ns)}
+            for each in found
+        ],
+        "count": count,
+    }
+
+
+def words_of(search: str) -> list[str]:
+    """What has to be found, each somewhere."""
+    return search.lower().split()
+
+
+def _topics(look: Look, words: list[str]) -> Iterator[Document]:
+    for topic, total, channels in look.survey.topic_totals():
+        if _has(topic, words):
+            depth = total.depth + sum(channel.depth for _, channel in channels)
+            yield {"topic_name": topic, "depth": depth, "channel_count": len(channels), "paused": total.paused}
+    for name in look.names:
+        if name not in look.survey.channels and _has(name, words):
+            yield {"topic_name": name, "depth": 0, "channel_count": 0, "paused": False}
+
+
+def _channels(look: Look, words: list[str]) -> Iterator[Document]:
+    for (topic, name), total in look.survey.totals.items():
+        # A word of the channel's own name must be among them: else a topic would be found again with each channel.
+        if name and _has(f"{topic} / {name}", words) and any(word in name.lower() for word in words):
+            figures = {"depth": total.depth, "client_count": total.client_count, "paused": total.paused}
+            yield {"topic_name": topic, "channel_name": name, **figures}
+
+
+def _nodes(look: Look, words: list[str]) -> Iterator[Document]:
+    gone = (absence.producer for absence in look.absences if absence.is_gone)
+    for producer in (*look.survey.producers, *gone):
+        if _has(f"{producer.hostname} {producer.node} {producer.version}", words):
+            work = look.survey.work.get(producer.node)
+            yield {
+                "node": producer.node,
+                "hostname": producer.hostname,
+                "version": producer.version,
+                "depth": None if work is None else work.depth,
+                "client_count": None if work is None else work.client_count,
+            }
+
+
+def _has(name: str, words: list[str]) -> bool:
+    text = name.lower()
+    return bool(words) and all(word in text for word in words)
