@@ -13,6 +13,7 @@ from emberq.base.clock import ManualClock
 from emberq.storage.error import JournalSyncError, JournalWriteError
 from emberq.storage.journal.inspection import Finding, Severity, verify
 from emberq.storage.journal.journal import Journal
+from emberq.storage.journal.reader import MOVED_ON
 from emberq.storage.journal.segment import JournalConfig
 from emberq.wire.journal_batch import Bodies
 from emberq.wire.parameter import ProducerSequence
@@ -339,3 +340,20 @@ def test_a_crash_at_any_moment_of_a_recovery_gives_no_message_the_offset_of_a_da
     assert stored(opened(damaged)) == [b"0", b"1"]
     for moment in range(damaged.first_moment, damaged.moment + 1):
         assert append(opened(damaged.power_cut(moment, Choice(seed + moment))), b"new") > 2
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_crash_at_any_moment_of_a_recovery_is_not_taken_for_a_loss(seed: int) -> None:
+    """Of several segments that are cut off, those that are still there belong to no journal any more."""
+    fs = SimulatedFiles()
+    journal = opened(fs, segment_bytes=2 * PAGE, fsync=False)
+    for number in range(8):
+        append(journal, large(str(number)))
+    left = fs.power_cut(fs.moment, Choice(seed))
+    expected = stored(opened(left, segment_bytes=2 * PAGE, fsync=False))
+    for moment in range(left.first_moment, left.moment + 1):
+        again = left.power_cut(moment, Choice(seed + moment))
+        journal = opened(again, segment_bytes=2 * PAGE, fsync=False)
+        assert stored(journal) == expected
+        assert [found for found in findings(again) if found.severity is Severity.LOSS] == []
+        assert {gap.reason for gap in read_all(journal)[1]} <= {MOVED_ON}

@@ -321,7 +321,23 @@ class _Recovery:
         while segments and self._is_strange(segments[-1], journal=journal):
             least_offset = max(least_offset, segments[-1].base_offset)
             self._set_aside(segments.pop())
-        return segments, least_offset
+        return self._without_cut_off(segments, journal=journal), least_offset
+
+    def _without_cut_off(self, segments: list[Segment], *, journal: UUID) -> list[Segment]:
+        """Remove the rest of what an earlier recovery was cutting off when it was interrupted.
+
+        It had made the segment that follows first. Where that says that the offsets before it end, no other begins.
+        """
+        header = read_header(segments[-1].path, fs=self._fs) if segments else None
+        if header is None or header.journal != journal or header.after_offset is None:
+            return segments
+        end_offset = header.after_offset
+        cut_off = [segment for segment in segments[:-1] if segment.base_offset > end_offset]
+        for segment in reversed(cut_off):
+            segment.close()
+            if not self._is_read_only:
+                self._remove(segment)
+        return [segment for segment in segments if segment not in cut_off]
 
     def _segment(self, base_offset: int) -> Segment:
         path = log_path(self._directory, base_offset)
@@ -492,14 +508,17 @@ class _Recovery:
             return
         for segment in reversed(tail.removed):
             segment.close()
-            self._fs.unlink(segment.summary_path, missing_ok=True)
-            self._fs.unlink(segment.path)
+            self._remove(segment)
         for segment, position in tail.trims:
             known = load_summary(segment, journal=journal, interval_bytes=self._config.index_interval_bytes)
             if known is None or known.covered_bytes > position:
                 self._fs.unlink(segment.summary_path, missing_ok=True)  # it might seem right when the segment has grown
             self._truncate(segment, position)
             segment.size_bytes = position
+
+    def _remove(self, segment: Segment) -> None:
+        self._fs.unlink(segment.summary_path, missing_ok=True)
+        self._fs.unlink(segment.path)
 
     def _truncate(self, segment: Segment, position: int) -> None:
         try:
