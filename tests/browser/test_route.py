@@ -137,6 +137,7 @@ def test_history_and_marks_are_there_after_a_restart(page: Page, cluster: Cluste
         page.get_by_role("button", name="Pause", exact=True).click()
         confirm(page, "Pause")
         expect(depth).to_have_attribute("aria-label", re.compile(f"pause {topic} / channel at "))
+        page.goto("about:blank")  # or it would complain of the daemon that is gone
     cluster.post(0, f"/channel/empty?topic={topic}&channel=channel")
     with cluster.with_admin(tmp_path, *flags) as after:
         page.goto(f"{after.admin.url}/topics/{topic}/channel?range=86400")
@@ -144,6 +145,7 @@ def test_history_and_marks_are_there_after_a_restart(page: Page, cluster: Cluste
         expect(depth).to_have_attribute("aria-label", re.compile("at most 9 since .*deploy 12 at "))
         page.get_by_label("How far charts reach back").select_option("")
         expect(depth).to_have_attribute("aria-label", re.compile("at most 9 since .*deploy 12 at "))
+        page.goto("about:blank")
 
 
 # What is in it?
