@@ -31,10 +31,18 @@ def test_what_was_sent_ahead_does_not_take_the_answers_from_the_client(nsqd: Nsq
 @pytest.mark.nsqd(max_msg_size=10_000)
 def test_a_publisher_that_does_not_leave_is_cut_off(nsqd: NsqdHarness) -> None:
     client = nsqd.connect()
+    client.pub("t", b"one")
     client.send(command.pub("t", bytes(10_001)))
     client.expect_fatal("E_BAD_MESSAGE PUB message too big 10001 > 10000")
     assert len(nsqd.nsqd._context.sessions) == 1
     nsqd.advance(ms=1_001)
+    wait_until(lambda: len(nsqd.nsqd._context.sessions) == 0)
+
+
+def test_a_client_that_has_published_nothing_is_gone_at_once(nsqd: NsqdHarness) -> None:
+    client = nsqd.connect()
+    client.send(b"WHAT\n")
+    client.expect_fatal("E_INVALID invalid command WHAT")
     wait_until(lambda: len(nsqd.nsqd._context.sessions) == 0)
 
 

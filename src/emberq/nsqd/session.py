@@ -353,11 +353,12 @@ class ClientSession:
 
         If the system closes a connection with something left to read, such as commands that were sent ahead, it tells
         the client of a reset, and that may take from the client the answers that it has not read yet. So what comes is
-        read and dropped until the client closes, too, or until LINGER_NS is over. Consumers send little, and what they
-        hold should go to others at once.
+        read and dropped until the client closes, too, or until LINGER_NS is over. A client that has published nothing
+        has no such answers; consumers send little, and what they hold should go to others at once.
         """
         output = self._output
-        if self._subscription.subscriber is not None or not output.transport.can_write_eof():
+        is_publisher = self.has_published and self._subscription.subscriber is None
+        if not is_publisher or not output.transport.can_write_eof():
             self.close()
             return
         output.is_closing = True
