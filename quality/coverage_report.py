@@ -26,6 +26,7 @@ FLOORS = {
     "cluster": 99,
     "emberq": 90,
     "http": 99,
+    "integrations": 90,
     "lookupd": 97,
     "nsqd": 97,
     "storage": 98,
