@@ -262,7 +262,7 @@ def test_a_queue_is_counted_and_purged(kombu: Kombu) -> None:
 def test_without_the_http_api_purging_says_what_is_missing(kombu: Kombu) -> None:
     queue = JOBS(kombu.connect(nsqd_http_addresses=[]).default_channel)
     queue.declare()
-    with pytest.raises(NotImplementedError, match="nsqd_http_addresses"):
+    with pytest.raises(ValueError, match="nsqd_http_addresses"):
         queue.purge()
 
 

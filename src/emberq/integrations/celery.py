@@ -286,7 +286,7 @@ class NsqChannel(virtual.Channel):
 
     def _check_http(self, wish: str) -> None:
         if not self.connection.nsq.settings.nsqd_http_addresses:
-            raise NotImplementedError(
+            raise ValueError(
                 f"a queue is {wish} by nsqd's HTTP API: set nsqd_http_addresses in broker_transport_options"
             )
 
@@ -382,7 +382,7 @@ class NsqChannel(virtual.Channel):
     def basic_get(self, queue: str, no_ack: bool = False, **_: Any) -> Any:
         """The next message of a queue; None if none comes within a moment. Consuming is the better way with NSQ."""
         if queue in self._active_queues:
-            raise NotImplementedError(f"queue {queue!r} is being consumed by this channel, which gets its messages")
+            raise RuntimeError(f"queue {queue!r} is being consumed by this channel, which gets its messages")
         got: list[Any] = []
         prefetch_count, self.qos.prefetch_count = self.qos.prefetch_count, self.qos.held_count + 1
         self.basic_consume(queue, no_ack, got.append, consumer_tag := f"get.{queue}")
