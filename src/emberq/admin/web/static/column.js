@@ -134,15 +134,20 @@ function paintPaused(cell, isPaused) {
   if (!isPaused) mark?.remove();
 }
 
-/** A button on every row that pauses or unpauses it on that node; the table's onAction hears of it. */
-export const pauseColumn = {
-  id: "pause",
-  label: "Pause on this node",
+/** What columns of buttons have in common. */
+const ACTION = {
   isUnsortable: true,
   isSilent: true,
   priority: 2,
   className: "row-action",
   value: () => "",
+};
+
+/** A button on every row that pauses or unpauses it on that node; the table's onAction hears of it. */
+export const pauseColumn = {
+  id: "pause",
+  label: "Pause on this node",
+  ...ACTION,
   paint(cell, row) {
     const button =
       cell.firstElementChild ??
@@ -157,11 +162,7 @@ export const pauseColumn = {
 export const tombstoneColumn = {
   id: "tombstone",
   label: "Tombstone",
-  isUnsortable: true,
-  isSilent: true,
-  priority: 2,
-  className: "row-action",
-  value: () => "",
+  ...ACTION,
   paint(cell, row) {
     const button =
       cell.firstElementChild ??
