@@ -250,7 +250,7 @@ def test_all_channels_that_a_search_leaves_are_paused_and_emptied_at_once(page: 
     for name in topics:
         cluster.create(name, "channel")
         cluster.publish(name, b"1", b"2")
-    page.goto(f"{cluster.admin.url}/channels?q=bulk-")
+    page.goto(f"{cluster.admin.url}/channels?q=bulk-&sort=name")
     group = page.get_by_role("group", name="All that are shown")
     expect(group).to_contain_text("3 channels shown")
     group.get_by_role("button", name="Pause all…", exact=True).click()
