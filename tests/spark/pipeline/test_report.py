@@ -10,9 +10,10 @@ from datetime import datetime
 
 import pytest
 
-from emberq.base.clock import ManualClock
+from emberq.base.clock import NS_PER_SECOND, ManualClock
+from emberq.spark.option import Access, Use, parse_options
 from emberq.spark.pipeline.progress import QueryProgress, QuerySign, QueryState
-from emberq.spark.pipeline.report import ProgressReporter
+from emberq.spark.pipeline.report import PAUSE_S, ProgressPublisher, ProgressReporter
 from tests.support.held_port import hold_port
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.topic_reading import documents_of
@@ -81,15 +82,32 @@ def test_the_lag_of_a_spool_or_of_a_topic_that_is_gone_is_unknown(nsqd: JournalN
     assert [progress.lag for progress in shown] == [None, None, 1]
 
 
-def test_an_nsqd_that_is_away_is_told_of_once_and_holds_nothing_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_nsqd_that_is_away_holds_nothing_up() -> None:
     shown: list[QueryProgress] = []
-    with caplog.at_level(logging.WARNING, "emberq"), hold_port() as port:
+    with hold_port() as port:
         away = f"127.0.0.1:{port}"
         with reporting(away, shown) as reporter:
             for _ in range(5):
                 reporter.put(batch(away, offset=0))
     assert [progress.lag for progress in shown] == [None] * 5
-    assert len([line for line in caplog.messages if "cannot be published to topic emberq.pipelines" in line]) == 1
+
+
+def test_an_nsqd_that_stays_away_is_told_of_once_and_one_late_answer_never(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is told of stands in the middle of the live table."""
+    clock = clock_at(TIME)
+    with caplog.at_level(logging.WARNING, "emberq"), hold_port() as port:
+        access = Access.of(parse_options({"nsqd": f"127.0.0.1:{port}"}, Use.SINK))
+        publisher = ProgressPublisher(access, TOPIC, monotonic_s=lambda: clock.monotonic_ns() / NS_PER_SECOND)
+        told = []
+        for _ in range(4):
+            publisher.publish(batch("127.0.0.1:1", offset=0))
+            told.append(len(caplog.messages))
+            clock.advance(seconds=PAUSE_S)
+        publisher.close()
+    assert told == [0, 1, 1, 1]
+    assert "progress cannot be published to topic emberq.pipelines" in caplog.text
 
 
 def test_without_an_address_progress_is_shown_only() -> None:

@@ -72,6 +72,7 @@ MAX_WAITING = 1000
 ANSWER_TIMEOUT_S = 2.0
 PAUSE_S = 10.0
 """How long nothing is published after a failure."""
+FAILURES_TO_TELL = 2
 CLOSE_TIMEOUT_S = 2.0
 """For the last lines: an nsqd that does not answer must not hold up a stop."""
 
@@ -179,21 +180,25 @@ class ProgressPublisher:
         self._topic = topic
         self._monotonic_s = monotonic_s
         self._paused_until_s = 0.0
-        self._has_failed = False
+        self._failures_in_a_row = 0
 
     def publish(self, progress: QueryProgress) -> None:
-        """Publish a line now, or drop it."""
+        """Publish a line now, or drop it.
+
+        A single failure is not worth a warning: an answer comes late on a busy machine, and the next line makes up for
+        the one that was dropped. An nsqd that fails again after the pause is told of, once.
+        """
         if self._monotonic_s() < self._paused_until_s:
             return
         try:
             self._post(json.dumps(asdict(progress)).encode())
         except NsqSparkError as failure:
-            if not self._has_failed:
-                _log.warning("progress cannot be published to topic %s: %s", self._topic, failure)
-            self._has_failed = True
+            self._failures_in_a_row += 1
+            level = logging.WARNING if self._failures_in_a_row == FAILURES_TO_TELL else logging.DEBUG
+            _log.log(level, "progress cannot be published to topic %s: %s", self._topic, failure)
             self._paused_until_s = self._monotonic_s() + PAUSE_S
         else:
-            self._has_failed = False
+            self._failures_in_a_row = 0
 
     def close(self) -> None:
         """Close the connections."""
