@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ from emberq.spark.pipeline.report import PAUSE_S, ProgressPublisher, ProgressRep
 from tests.support.held_port import hold_port
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.topic_reading import documents_of
+from tests.support.waiting import wait_until
 
 TOPIC = "emberq.pipelines"
 TIME = "2026-11-15T06:00:00.000Z"
@@ -24,6 +26,11 @@ TIME = "2026-11-15T06:00:00.000Z"
 
 def clock_at(time: str) -> ManualClock:
     return ManualClock(wall_ns=int(datetime.fromisoformat(time).timestamp() * 1000) * 10**6)
+
+
+def address_of(server: socket.socket) -> str:
+    host, port = server.getsockname()
+    return f"{host}:{port}"
 
 
 @contextmanager
@@ -92,6 +99,24 @@ def test_an_nsqd_that_is_away_holds_nothing_up() -> None:
     assert [progress.lag for progress in shown] == [None] * 5
 
 
+def test_an_nsqd_that_is_slow_to_answer_publishes_does_not_make_figures_old(caplog: pytest.LogCaptureFixture) -> None:
+    """As when its disk is busy: the lines are shown at once, and published later."""
+    shown: list[QueryProgress] = []
+    with caplog.at_level(logging.DEBUG, "emberq"), socket.create_server(("127.0.0.1", 0)) as silent:
+        reporter = ProgressReporter(
+            "shop", access_options={"nsqd": address_of(silent)}, topic=TOPIC, on_progress=shown.append
+        )
+        reporter.start()
+        for query in ("a", "b", "c"):
+            reporter.put(QuerySign(query=query, time=TIME))
+        wait_until(lambda: len(shown) >= 3)
+        assert caplog.messages == []  # none had to give up for the next to be shown
+        connection, _ = silent.accept()  # the first line of progress, which waits for its answer
+        with connection:
+            assert connection.recv(1000).startswith(b"POST /pub?topic=emberq.pipelines")
+        reporter.close()
+
+
 def test_an_nsqd_that_stays_away_is_told_of_once_and_one_late_answer_never(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -105,7 +130,6 @@ def test_an_nsqd_that_stays_away_is_told_of_once_and_one_late_answer_never(
             publisher.publish(batch("127.0.0.1:1", offset=0))
             told.append(len(caplog.messages))
             clock.advance(seconds=PAUSE_S)
-        publisher.close()
     assert told == [0, 1, 1, 1]
     assert "progress cannot be published to topic emberq.pipelines" in caplog.text
 

@@ -1,14 +1,14 @@
 """Where the progress of queries goes: to a topic, to Prometheus, to a table on the terminal.
 
 **The reporter** (`ProgressReporter`) runs in a thread of its own. It adds the lag to each line of progress, shows the
-line and publishes it to a topic.
+line and hands it to the publisher (`ProgressPublisher`), another thread, which publishes it to a topic.
 
 - A figure is never old: while no batch of a query ends, its figures are reported again every two seconds, with the lag
   of that moment.
 - The lag subtracts two offsets of one moment. A batch is reported within milliseconds of its end, so its lag is the
   journal's end now, less the batch's end. A batch reported late keeps the lag that it had when it was planned.
-- Nothing here holds a query up. What cannot be published is dropped, and logged once. An nsqd that does not answer is
-  left alone for a while, so that the display does not wait for it again and again.
+- Nothing here holds a query up, and a publish that takes long does not hold the display up. What cannot be published
+  is dropped. An nsqd that does not answer is left alone for a while, and told of if it then still does not.
 
 **Prometheus** (`PipelineMetrics`): what the queries of a run have done since it started, and how they stand now.
 
@@ -33,6 +33,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -69,7 +70,9 @@ LATE_S = 1.0
 """A batch reported later than this after its end is not compared with how far the journals reach now."""
 MAX_WAITING = 1000
 """Lines that wait to be reported. There are more only if nsqd does not answer for long."""
-ANSWER_TIMEOUT_S = 2.0
+LAG_TIMEOUT_S = 1.0
+"""The display waits for the lag: a figure that is not known in time is shown as unknown."""
+PUBLISH_TIMEOUT_S = 5.0
 PAUSE_S = 10.0
 """How long nothing is published after a failure."""
 FAILURES_TO_TELL = 2
@@ -98,9 +101,11 @@ class ProgressReporter:
         self._pipeline = pipeline
         self._on_progress = on_progress
         self._clock = clock or SystemClock()
-        access = _access(access_options)
-        self._lag = JournalLag(access)
-        self._publisher = ProgressPublisher(access, topic) if access is not None and topic else None
+        access = Access.of(parse_options(access_options, Use.SINK)) if access_options else None
+        self._lag = JournalLag(access and _waiting_at_most(LAG_TIMEOUT_S, access))
+        self._publisher = (
+            ProgressPublisher(_waiting_at_most(PUBLISH_TIMEOUT_S, access), topic) if access and topic else None
+        )
         self._last: dict[str, QueryProgress] = {}
         """The last line of each query. Owned by the reporter's thread."""
         self._waiting: queue.Queue[QueryProgress | QuerySign | None] = queue.Queue(MAX_WAITING)
@@ -108,6 +113,8 @@ class ProgressReporter:
 
     def start(self) -> None:
         self._thread.start()
+        if self._publisher is not None:
+            self._publisher.start()
 
     def put(self, news: QueryProgress | QuerySign) -> None:
         """Queue a line to be reported. Dropped if too many wait."""
@@ -118,8 +125,11 @@ class ProgressReporter:
 
     def close(self) -> None:
         """Stop. Returns when all waiting lines are reported, or after `CLOSE_TIMEOUT_S`."""
+        end_s = time.monotonic() + CLOSE_TIMEOUT_S
         self._waiting.put(None)
         self._thread.join(CLOSE_TIMEOUT_S)
+        if self._publisher is not None:
+            self._publisher.close(timeout_s=max(end_s - time.monotonic(), 0.0))
 
     def give_signs(self) -> None:
         """Report running queries again whose figures grow old. In the reporter's thread."""
@@ -143,8 +153,6 @@ class ProgressReporter:
         while self.tell_next(timeout_s=SIGN_INTERVAL_S / 4):
             self.give_signs()
         self._lag.close()
-        if self._publisher is not None:
-            self._publisher.close()
 
     def _tell(self, news: QueryProgress | QuerySign) -> None:
         progress = self._completed(news)
@@ -152,7 +160,7 @@ class ProgressReporter:
         if self._on_progress is not None:
             self._on_progress(progress)
         if self._publisher is not None:
-            self._publisher.publish(progress)
+            self._publisher.put(progress)
 
     def _completed(self, news: QueryProgress | QuerySign) -> QueryProgress:
         if isinstance(news, QuerySign):
@@ -173,17 +181,33 @@ class ProgressReporter:
 
 
 class ProgressPublisher:
-    """Publishes progress to a topic. Owned by one thread."""
+    """Publishes progress to a topic from `start` to `close`, in a thread of its own."""
 
     def __init__(self, access: Access, topic: str, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._book = AddressBook(access)
         self._topic = topic
         self._monotonic_s = monotonic_s
+        self._waiting: queue.Queue[QueryProgress | None] = queue.Queue(MAX_WAITING)
+        self._thread = threading.Thread(target=self._run, name="emberq-progress-publisher", daemon=True)
         self._paused_until_s = 0.0
         self._failures_in_a_row = 0
 
+    def start(self) -> None:
+        self._thread.start()
+
+    def put(self, progress: QueryProgress) -> None:
+        """Queue a line to be published. Dropped if too many wait: later lines say more."""
+        with suppress(queue.Full):
+            self._waiting.put_nowait(progress)
+
+    def close(self, *, timeout_s: float) -> None:
+        """Stop. Returns when all waiting lines are published, or after this time."""
+        with suppress(queue.Full):
+            self._waiting.put(None, timeout=timeout_s)
+        self._thread.join(timeout_s)
+
     def publish(self, progress: QueryProgress) -> None:
-        """Publish a line now, or drop it.
+        """Publish a line now, or drop it. In the publisher's thread.
 
         A single failure is not worth a warning: an answer comes late on a busy machine, and the next line makes up for
         the one that was dropped. An nsqd that fails again after the pause is told of, once.
@@ -200,8 +224,9 @@ class ProgressPublisher:
         else:
             self._failures_in_a_row = 0
 
-    def close(self) -> None:
-        """Close the connections."""
+    def _run(self) -> None:
+        while (progress := self._waiting.get()) is not None:
+            self.publish(progress)
         self._book.close()
 
     def _post(self, body: bytes) -> None:
@@ -214,11 +239,8 @@ class ProgressPublisher:
         peer.receive()
 
 
-def _access(options: Mapping[str, str]) -> Access | None:
-    if not options:
-        return None
-    access = Access.of(parse_options(options, Use.SINK))
-    return replace(access, request_timeout_s=min(access.request_timeout_s, ANSWER_TIMEOUT_S))
+def _waiting_at_most(seconds: float, access: Access) -> Access:
+    return replace(access, request_timeout_s=min(access.request_timeout_s, seconds))
 
 
 def _seconds(since: str, until: str) -> float:
