@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import struct
+from itertools import groupby
 from pathlib import Path
 from uuid import UUID
 from zlib import crc32
@@ -224,12 +225,22 @@ def test_a_missing_segment_is_a_gap(journals: JournalRig) -> None:
     assert [gap[:2] for gap in gaps] == [(lost.base_offset, lost.next_offset)]
 
 
-def test_the_folder_is_synced_after_a_crash(journals: JournalRig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_crash_the_segments_reach_the_disk_before_their_summaries_and_once_more_at_the_end(
+    journals: JournalRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A summary without the segment behind its own would tell of messages as lost that were never confirmed."""
     journals.fill(journals.open(segment_bytes=500), batches=8)
-    synced: list[Path] = []
-    monkeypatch.setattr(OsFiles, "sync_folder", lambda _, path: synced.append(path))
+    done: list[str] = []
+    rename = OsFiles.rename
+
+    def note_rename(files: OsFiles, source: Path, target: Path) -> None:
+        done.append(target.suffix)
+        rename(files, source, target)
+
+    monkeypatch.setattr(OsFiles, "rename", note_rename)
+    monkeypatch.setattr(OsFiles, "sync_folder", lambda _, path: done.append("sync" if path == journals.folder else "?"))
     journals.open(segment_bytes=500)
-    assert synced == [journals.folder]
+    assert [name for name, _ in groupby(done)] == ["sync", ".idx", "sync"]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b'{"format":1,"uuid":"x","created":""}'])

@@ -531,7 +531,12 @@ class _Recovery:
         self._fs.sync(segment.descriptor())
 
     def _save_summaries(self, tail: Tail, *, journal: UUID) -> None:
-        """Write the .idx files of what was read: the next start begins behind it."""
+        """Write the .idx files of what was read: the next start begins behind it.
+
+        The names of the segments reach the disk first. An .idx file that outlived a power cut without the segment
+        behind its own would make the messages of that segment look lost, although they were never confirmed.
+        """
+        self._fs.sync_folder(self._directory)
         for segment, summary in tail.summaries():
             save_summary(segment, summary, journal=journal, durable=True)  # it may replace one that is still needed
 
