@@ -16,13 +16,18 @@ LOAD := build/bench/load
 LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
 # What drives whole programs, mostly through their sockets, runs with the compiled package alone: that is what users get.
-WHOLE_PROGRAMS := tests/bench tests/chaos tests/fuzz tests/integration
-COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS)
+WHOLE_PROGRAMS := tests/attack tests/bench tests/chaos tests/fuzz tests/integration
+# They play very many histories: measuring their coverage would double minutes, and shows nothing that shorter tests do not.
+HISTORIES := tests/crash/test_exploration.py tests/storage/journal/test_recovery_power_cut.py \
+    tests/storage/test_disk_queue_properties.py
+COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS) \
+    $(HISTORIES)
 # Those that take long have targets of their own.
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
 # Played at length by the compiled run; uncompiled they would say the same, and take minutes for it.
 LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py tests/wire/test_compression.py \
-    tests/broker/test_broker_properties.py) \
+    tests/broker/test_broker_properties.py tests/broker/test_journaled_topic_properties.py \
+    tests/broker/test_dead_letter_properties.py tests/http/test_reader_properties.py $(HISTORIES)) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
 PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/integrations tests/release tests/tools
@@ -62,7 +67,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-dep
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --force-reinstall; \
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-building test-computing test-alone test-without-spark \
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-alone test-without-spark \
     test-browser test-spark test-cluster lint check coverage coverage-report search fuzz mutate bench bench-spark chaos \
     chaos-spark soak-demo chromium lock wheel release site clean
 
@@ -93,8 +98,8 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 	exec $(BIN)/emberq up $(ARGS)
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
-	@$(IN_PARALLEL) lint chromium $(NODE_READY)
-	@$(MAKE) --no-print-directory -j4 beside-spark beside-processes beside-computing beside-building
+	@$(IN_PARALLEL) $(COMPILED_READY) lint chromium $(NODE_READY)
+	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing
 	@$(MAKE) --no-print-directory test-alone coverage-report
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
@@ -105,13 +110,9 @@ beside-%:
 test-processes: $(DEV_READY) $(NODE_READY) chromium
 	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
-# What later tests need.
-test-building:
-	@nice -n 5 $(MAKE) --no-print-directory $(COMPILED_READY)
-
 test-computing: $(DEV_READY)
 	nice -n 10 $(BIN)/mypy
-	COVERAGE_FILE=.coverage.computing nice -n 10 env $(TEST_FILES) $(BIN)/pytest $(COVERED) $(COMPUTING) $(LONG_WHEN_PURE)
+	COVERAGE_FILE=.coverage.computing nice -n 10 $(PYTEST_PARALLEL) $(COVERED) $(COMPUTING) $(LONG_WHEN_PURE)
 
 test-alone: $(DEV_READY)
 	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
