@@ -45,6 +45,10 @@ COVERED := --cov --cov-report= -o timeout=600
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
 NODE_READY := tests/integration/node_modules/.ready
 
+# Containers often forbid Python to keep what it has compiled. Every process that a test starts would compile emberq anew,
+# which takes longer than the rest of its start.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A Python that is asked for by name (make PYTHON=python3.12) takes the place of another one in .venv.
 ifneq ($(origin PYTHON),file)
 ifneq ($(shell $(PYTHON) -V 2>&1),$(shell $(BIN)/python -V 2>&1))

@@ -274,7 +274,9 @@ def _run_tests(folder: Path, tests: Sequence[Path], cpu_limit_s: int, keep_compi
     os.chdir(folder)
     os.environ["PYTHONPATH"] = str(folder / "src")
     sys.path[:0] = [str(folder / "src"), str(folder)]
-    sys.dont_write_bytecode = not keep_compiled
+    if not keep_compiled:
+        sys.dont_write_bytecode = True
+        os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), 1)
         os.dup2(nothing.fileno(), 2)
