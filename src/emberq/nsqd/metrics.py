@@ -275,17 +275,17 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
     counter("nsqd_topic_messages_total", "Messages published.", _topic(lambda t: t.message_count)),
     counter("nsqd_topic_message_bytes_total", "Bytes of bodies published.", _topic(lambda t: t.message_bytes)),
     counter(
-        "nsqd_topic_refused_messages_total",
+        "nsqd_topic_refused_total",
         "Messages refused because too many waited (--topic-limit).",
         _topic(lambda t: t.refused_count),
     ),
     counter(
-        "nsqd_topic_dropped_messages_total",
+        "nsqd_topic_dropped_total",
         "Messages dropped before a channel got them, because too many waited.",
         _topic(lambda t: t.dropped_count),
     ),
     counter(
-        "nsqd_topic_expired_messages_total",
+        "nsqd_topic_expired_total",
         "Messages dropped before a channel got them, because they were too old.",
         _topic(lambda t: t.expired_count),
     ),
@@ -329,12 +329,12 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
         _channel(lambda c: c.redriven_count),
     ),
     counter(
-        "nsqd_channel_dropped_messages_total",
+        "nsqd_channel_dropped_total",
         "Messages dropped because too many waited (--topic-limit).",
         _channel(lambda c: c.dropped_count),
     ),
     counter(
-        "nsqd_channel_expired_messages_total",
+        "nsqd_channel_expired_total",
         "Messages dropped because they were too old (--topic-limit).",
         _channel(lambda c: c.expired_count),
     ),
