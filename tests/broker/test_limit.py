@@ -18,6 +18,7 @@ from emberq.broker.error import MessageNotInFlightError, TopicFullError
 from emberq.broker.limit import PORTION_COUNT, TopicLimits, WhenFull
 from emberq.broker.store import SyncMode
 from emberq.wire.parameter import ProducerSequence
+from tests.broker.dead_letters import fail, give_up_after
 from tests.broker.journal_rig import JournalRig
 from tests.broker.rig import Consumer, Rig, numbered, published
 from tests.support.examples import examples
@@ -153,6 +154,25 @@ def test_messages_on_their_way_to_the_disk_count(tmp_path: Path) -> None:
         rig.slow_disk.is_slow = False
         rig.slow_disk.work_off()
         assert rig.stats().depth == 2
+
+
+def test_dead_letters_wait_until_their_topic_has_room(start: Start) -> None:
+    rig = start(TopicLimits(max_depth=2))
+    rig.channel("graves", topic="dead")
+    consumer = rig.consumer(rdy=2)
+    give_up_after(rig, 1)
+    rig.publish(*numbered(2), topic="dead")
+    rig.publish(b"dies")
+    fail(rig, consumer, times=2)
+    rig.advance(ms=1)
+    kept = rig.stats()
+    assert kept.depth + kept.in_flight_count + kept.deferred_count == 1
+    rig.channel("graves", topic="dead").empty()
+    rig.advance(ms=600_000)
+    rig.run_due()
+    (letter,) = rig.channel("graves", topic="dead").peek(10)
+    assert b'"dies"' in letter.body
+    assert rig.stats().dead_letter_count == 1
 
 
 # Drop the oldest.
@@ -381,3 +401,18 @@ def test_a_long_journal_expires_in_one_go_without_being_read(tmp_path: Path) -> 
         rig.advance(ms=10 * SECOND_MS)
         assert (rig.stats().depth, rig.stats().expired_count) == (1, 8 * PORTION_COUNT)
         assert drain(rig) == [b"young"]
+
+
+# The size of a journal.
+
+
+def test_a_journal_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
+    limits = TopicLimits(journal_max_bytes=200_000)
+    with JournalRig(tmp_path, limits=limits, segment_bytes=50_000, sync=SyncMode.NEVER) as rig:
+        rig.channel("forgotten")
+        for _ in range(100):
+            rig.publish(bytes(10_000))
+        rig.advance(ms=10_000)
+        journal = rig.topic_stats().journal
+        assert journal is not None
+        assert journal.size_bytes <= 250_000

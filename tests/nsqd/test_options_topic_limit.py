@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,6 @@ from tests.support.harness import NsqdHarness
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import RESPONSE, Frame
 
-OPERATIONS = Path(__file__).parents[2] / "docs" / "OPERATIONS.md"
-
 
 def test_the_first_pattern_that_fits_a_topic_counts() -> None:
     limits_of = topic_limits(
@@ -26,12 +23,14 @@ def test_the_first_pattern_that_fits_a_topic_counts() -> None:
                 "orders.eu:max-depth=10:when-full=drop-oldest",
                 "orders.*:max-depth=1_000:max-bytes=0x1000",
                 "*#ephemeral:ttl=1m30s",
+                "audit:journal-max-bytes=5",
             )
         )
     )
     assert limits_of("orders.eu") == TopicLimits(max_depth=10, when_full=WhenFull.DROP_OLDEST)
     assert limits_of("orders.us") == TopicLimits(max_depth=1000, max_bytes=4096)
     assert limits_of("tail#ephemeral") == TopicLimits(ttl_ns=90 * NS_PER_SECOND)
+    assert limits_of("audit") == TopicLimits(journal_max_bytes=5)
     assert limits_of("order") is None
     assert topic_limits(NsqdOptions())("orders") is None
 
@@ -44,7 +43,7 @@ def test_the_first_pattern_that_fits_a_topic_counts() -> None:
         ("orders:when-full=refuse", "it takes a pattern and limits"),
         ("orders:ttl=1h:when-full=refuse", "when-full needs max-depth or max-bytes"),
         ("orders:ttl=1h:ttl=2h", "ttl stands there twice"),
-        ("orders:depth=5", "there are max-depth, max-bytes, when-full and ttl"),
+        ("orders:depth=5", "there are max-depth, max-bytes, when-full, ttl and journal-max-bytes"),
         ("orders:max-depth=-1", "it has to be more than 0"),
         ("orders:ttl=0s", "it has to be more than 0"),
         ("orders:max-bytes=1GB", "parse error"),
@@ -103,9 +102,3 @@ def test_what_is_dropped_and_what_is_too_old_can_be_seen(nsqd: NsqdHarness) -> N
     metrics = http.get("/metrics").text
     assert 'nsqd_channel_dropped_total{topic="short",channel="c"} 1' in metrics
     assert 'nsqd_channel_expired_total{topic="old",channel="c"} 2' in metrics
-
-
-def test_the_examples_in_the_guide_are_limits() -> None:
-    examples = re.findall(r"^nsqd .*--topic-limit='([^']+)'", OPERATIONS.read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(examples) >= 3
-    topic_limits(NsqdOptions(topic_limit=tuple(examples)))

@@ -154,7 +154,7 @@ class Channel(ABC):
 
     @property
     def is_ephemeral(self) -> bool:
-        return is_ephemeral(self.name)
+        return self._is_ephemeral
 
     @property
     def depth(self) -> int:

@@ -73,7 +73,9 @@ class JournaledTopic(Topic):
         super().__init__(name, context)
         self._settings = journals.settings
         self._journals = journals
-        self._folder = journals.open(name)
+        limits = self._limits
+        has_own_max = limits is not None and limits.journal_max_bytes < NEVER
+        self._folder = journals.open(name, max_bytes=limits.journal_max_bytes if limits and has_own_max else None)
         self._journal = self._folder.journal
         self._is_unsettled = False
         """Whether the journal has been opened again and the offsets of lost messages are not passed over yet."""
@@ -541,7 +543,7 @@ class JournaledTopic(Topic):
         self._overtaken_count += count
         if count:
             _log.error(
-                "TOPIC(%s): removed %d messages before %s had read them, because of --journal-max-bytes",
+                "TOPIC(%s): removed %d messages before %s had read them, because of journal-max-bytes",
                 self.name,
                 count,
                 reader,

@@ -4,6 +4,7 @@
     when full              `refuse`: a publish that would bring more is refused, all of it
                            `drop-oldest`: it is taken, and the oldest messages that wait are dropped
     ttl                    a message that was published longer ago is not delivered any more, and is dropped
+    journal max bytes      how large a journal may be: for `storage.journal`, which removes its oldest files
 
 What waits is what `depth` counts, in memory and on disk; messages that are in flight or deferred do not. What waits in
 the topic itself, because it has no channel or is paused, is limited in the same way.
@@ -30,7 +31,7 @@ from emberq.broker.queue import Queue
 
 PORTION_COUNT: Final = 4096
 """How many messages are dropped in one turn of the event loop, give or take a batch: a millisecond or two."""
-MAX_DROPS: Final = 64
+MAX_DROPS: Final = 16
 """How often in one turn the queue is asked to drop something: each time may read a block from the disk."""
 MIN_SWEEP_NS: Final = 50 * NS_PER_MS
 MAX_SWEEP_NS: Final = 10 * NS_PER_SECOND
@@ -56,6 +57,8 @@ class TopicLimits:
     max_bytes: int = NEVER
     when_full: WhenFull = WhenFull.REFUSE
     ttl_ns: int = NEVER
+    journal_max_bytes: int = NEVER
+    """How large its journal may be, also if channels have not passed what goes; NEVER: as large as any journal."""
 
     @property
     def has_max(self) -> bool:

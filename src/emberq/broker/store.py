@@ -261,12 +261,16 @@ class JournalStore:
     def _names(self) -> list[str]:
         return self._fs.names(self._data_path) if self._fs.is_folder(self._data_path) else []
 
-    def open(self, topic: str) -> JournalFolder:
-        """Open a topic's folder, or make one. StorageError if that cannot be done."""
+    def open(self, topic: str, *, max_bytes: int | None = None) -> JournalFolder:
+        """Open a topic's folder, or make one. StorageError if that cannot be done.
+
+        `max_bytes` limits the size of the journal, in place of the limit for all.
+        """
         settings = self.settings
+        config = settings.config if max_bytes is None else replace(settings.config, max_bytes=max_bytes)
         return JournalFolder(
             self._folder(topic),
-            replace(settings.config, is_seen_unsynced=settings.sync is not SyncMode.ALWAYS),
+            replace(config, is_seen_unsynced=settings.sync is not SyncMode.ALWAYS),
             clock=self._clock,
             start=self._start,
             hand_back=self._hand_back,

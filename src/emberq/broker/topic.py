@@ -210,14 +210,17 @@ class Topic(ABC):
         limits = self._limits
         assert limits is not None  # noqa: S101 - for the type checker
         # What waits in the topic goes on to every channel. Ephemeral channels drop what is too much for them.
+        counts_bytes = limits.max_bytes < NEVER
         room = limits.max_depth - self.depth - self.unstored_count - count
-        lasting = [channel for channel in self.channels.values() if not channel.is_ephemeral]
-        if room < max([channel.depth for channel in lasting], default=0):
+        room_bytes = limits.max_bytes - self.waiting_bytes - size_bytes if counts_bytes else 0
+        if room < 0 or room_bytes < 0:
             return False
-        if limits.max_bytes == NEVER:
-            return True
-        room_bytes = limits.max_bytes - self.waiting_bytes - size_bytes
-        return room_bytes >= max([channel.waiting_bytes for channel in lasting], default=0)
+        for channel in self.channels.values():
+            if channel.is_ephemeral:
+                continue
+            if channel.depth > room or (counts_bytes and channel.waiting_bytes > room_bytes):
+                return False
+        return True
 
     def _refuse_beyond_limits(self, blob: bytes, count: int) -> None:
         """TopicFullError if these messages would be too many."""

@@ -206,8 +206,9 @@ class NsqdOptions:
     )
     topic_limit: tuple[str, ...] = _STORAGE.strings(
         "limits on what waits in each topic whose name fits the pattern, and in each of its channels:"
-        " max-depth=N messages, max-bytes=N, when-full=refuse or drop-oldest, ttl=DURATION; * stands for any"
-        " characters, and the first pattern that fits a topic counts",
+        " max-depth=N messages, max-bytes=N, when-full=refuse or drop-oldest, ttl=DURATION, and"
+        " journal-max-bytes=N in place of --journal-max-bytes; * stands for any characters, and the first pattern that"
+        " fits a topic counts",
         placeholder="pattern:limit=value:...",
         key="topic_limits",
     )
@@ -244,7 +245,7 @@ class NsqdOptions:
     journal_max_bytes: int = _JOURNAL.integer(
         0,
         "size above which a journal's oldest files go also before every channel has passed them, which loses messages"
-        " for those that have not; 0 means no limit",
+        " for those that have not; 0 means no limit; --topic-limit sets it for some topics",
         at_least=0,
     )
     journal_retention_time_ns: int = _JOURNAL.duration(
@@ -433,11 +434,13 @@ def _with_limit(limits: TopicLimits, name: str, value: str) -> TopicLimits:
         return dataclasses.replace(limits, max_depth=_positive(_COUNT, value))
     if name == "max-bytes":
         return dataclasses.replace(limits, max_bytes=_positive(_COUNT, value))
+    if name == "journal-max-bytes":
+        return dataclasses.replace(limits, journal_max_bytes=_positive(_COUNT, value))
     if name == "ttl":
         return dataclasses.replace(limits, ttl_ns=_positive(_DURATION, value))
     if name == "when-full":
         return dataclasses.replace(limits, when_full=WHEN_FULL.from_text(value))
-    raise ValueError("no limit of that name; there are max-depth, max-bytes, when-full and ttl")
+    raise ValueError("no limit of that name; there are max-depth, max-bytes, when-full, ttl and journal-max-bytes")
 
 
 def _positive(kind: ValueKind[int], text: str) -> int:
