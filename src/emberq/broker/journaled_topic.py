@@ -114,7 +114,9 @@ class JournaledTopic(Topic):
         self._save_alarm = context.timers.alarm(self._save_cursors)
         self._sync_alarm = context.timers.alarm(self._sync)
         self._trim_alarm = context.timers.alarm(self._trim)
-        self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
+        # What is dropped from a journal that no channel reads is not written down: it is dropped anew at the start.
+        wait_ns = TRIM_INTERVAL_NS if self._limits is None or not self.depth else 0
+        self._trim_alarm.set(self._clock.monotonic_ns() + wait_ns)
         self._note_problem()
 
     def _note_problem(self) -> None:
