@@ -438,6 +438,23 @@ def test_a_long_journal_expires_in_one_go_without_being_read(tmp_path: Path) -> 
         assert drain(rig) == [b"young"]
 
 
+def test_old_messages_that_were_tried_before_go_from_a_journal_too(tmp_path: Path) -> None:
+    """Memory has no room for them: only their offsets are kept."""
+    with JournalRig(tmp_path, limits=TopicLimits(ttl_ns=60 * NS_PER_SECOND), mem_queue_size=0) as rig:
+        consumer = rig.consumer(rdy=20)
+        rig.publish(*numbered(20))
+        consumer.ready(0)
+        for message in consumer.take_new():
+            consumer.requeue(message)
+        assert (rig.stats().depth, rig.stats().expired_count) == (20, 0)
+        rig.advance(ms=61 * SECOND_MS)
+        rig.advance(ms=10 * SECOND_MS)
+        assert (rig.stats().depth, rig.stats().expired_count) == (0, 20)
+        journal = rig.topic_stats().journal
+        assert journal is not None
+        assert journal.lag == 0
+
+
 # The size of a journal.
 
 

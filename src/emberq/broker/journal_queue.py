@@ -564,10 +564,15 @@ class JournalQueue(Queue):
         if not self._ahead_count and not self._unloaded:
             return 0
         try:
-            return self.overtake(self._source.offset_at(time_ns))
+            offset = min(self._source.offset_at(time_ns), self._end)
         except JournalError as failure:
             _log.debug("a journal cannot be searched now - %s", failure)
             return 0
+        dropped = self._pass(offset) if self._position < offset else 0
+        while dropped < max_count and self._unloaded and self._unloaded[0][0] < offset:
+            lost_offset, _ = self._unloaded.popleft()
+            dropped += self._give_up(lost_offset, lost_offset + 1)
+        return dropped
 
     def oldest_ns(self) -> int:
         if self._unloaded or (self._ahead_count and not self._fresh):

@@ -30,9 +30,11 @@ from emberq.base.timers import NEVER, Timers
 from emberq.broker.queue import Queue
 
 PORTION_COUNT: Final = 4096
-"""How many messages are dropped in one turn of the event loop, give or take a batch: a millisecond or two."""
-MAX_DROPS: Final = 16
-"""How often in one turn the queue is asked to drop something: each time may read a block from the disk."""
+"""How many messages are dropped in one turn of the event loop, at most."""
+PORTION_NS: Final = 2 * NS_PER_MS
+"""For how long messages are dropped in one turn."""
+STEP_COUNT: Final = 512
+"""How many are dropped between two looks at the clock: those on disk have to be read."""
 MIN_SWEEP_NS: Final = 50 * NS_PER_MS
 MAX_SWEEP_NS: Final = 10 * NS_PER_SECOND
 """How soon a queue is looked at again for what has become too old, if it cannot tell when that will be."""
@@ -144,9 +146,9 @@ class QueueKeeper:
     def tidy(self) -> None:
         """Drop what is too old and what is too much, a portion of it; the rest in later turns of the event loop."""
         now_ns = self._clock.monotonic_ns()
-        has_more = self._ttl_ns < NEVER and self._expire()
+        has_more = self._ttl_ns < NEVER and self._expire(now_ns)
         if self._drops:
-            has_more = self._shed() or has_more
+            has_more = self._shed(now_ns) or has_more
         is_unreadable = not has_more and self._drops and self._is_too_full()
         self._is_behind = has_more or is_unreadable
         if has_more:
@@ -156,37 +158,34 @@ class QueueKeeper:
         else:
             self._set_alarm(now_ns)
 
-    def _expire(self) -> bool:
+    def _expire(self, now_ns: int) -> bool:
         """Drop a portion of the messages that are too old; whether there may be more of them."""
         oldest_ns, left = self.oldest_ns, PORTION_COUNT
-        for _ in range(MAX_DROPS):
-            dropped = self._queue.drop_before(oldest_ns, max_count=left)
+        while left > 0 and self._clock.monotonic_ns() - now_ns < PORTION_NS:
+            dropped = self._queue.drop_before(oldest_ns, max_count=min(left, STEP_COUNT))
             if not dropped:
                 return False
             self.expired_count += dropped
             left -= dropped
-            if left <= 0:
-                break
         return True
 
-    def _shed(self) -> bool:
+    def _shed(self, now_ns: int) -> bool:
         """Drop a portion of the messages that are too many; whether there may be more of them."""
         queue, left, has_more = self._queue, PORTION_COUNT, True
-        for _ in range(MAX_DROPS):
+        while left > 0 and self._clock.monotonic_ns() - now_ns < PORTION_NS:
+            step = min(left, STEP_COUNT)
             beyond, beyond_bytes = queue.depth - self._max_depth, queue.waiting_bytes - self._max_bytes
             if beyond > 0:
-                dropped = queue.drop_oldest(max_count=min(beyond, left), max_bytes=NEVER)
+                dropped = queue.drop_oldest(max_count=min(beyond, step), max_bytes=NEVER)
             elif beyond_bytes > 0:
-                dropped = queue.drop_oldest(max_count=left, max_bytes=beyond_bytes)
+                dropped = queue.drop_oldest(max_count=step, max_bytes=beyond_bytes)
             else:
                 dropped = 0
             if not dropped:
                 has_more = False
                 break
+            self.dropped_count += dropped
             left -= dropped
-            if left <= 0:
-                break
-        self.dropped_count += PORTION_COUNT - left
         self._note_dropped(PORTION_COUNT - left)
         return has_more
 
