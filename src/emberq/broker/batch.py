@@ -172,8 +172,8 @@ class Batch:
         """Where the messages end, from `start` on, that were all published before this moment, or all were not."""
         shape = self.shape
         if shape.is_of_one_moment and start < stop:
-            return stop if (shape.published_ns(start) < time_ns) is is_before else start
-        while start < stop and (shape.published_ns(start) < time_ns) is is_before:
+            return stop if (shape.published_ns(start) < time_ns) == is_before else start
+        while start < stop and (shape.published_ns(start) < time_ns) == is_before:
             start += 1
         return start
 
