@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.base.clock import NS_PER_SECOND
-from emberq.broker.error import MessageNotInFlightError, TopicFullError
+from emberq.broker.error import GateClosedError, MessageNotInFlightError, TopicFullError
 from emberq.broker.limit import PORTION_COUNT, TopicLimits, WhenFull
 from emberq.broker.store import SyncMode
 from emberq.wire.parameter import ProducerSequence
@@ -120,6 +120,15 @@ def test_what_is_paused_in_the_topic_counts_for_its_channels(start: Start) -> No
     rig.topic().unpause()
     rig.run_due()
     assert rig.stats().depth == 3
+
+
+def test_a_full_topic_of_a_closed_node_names_what_concerns_the_node(start: Start) -> None:
+    rig = start(TopicLimits(max_depth=1))
+    rig.publish(b"one")
+    rig.broker.gate.reason = "the disk is nearly full"
+    with pytest.raises(GateClosedError):
+        rig.publish(b"two")
+    assert rig.topic_stats().refused_count == 0
 
 
 def test_an_ephemeral_channel_refuses_nothing(start: Start) -> None:
@@ -345,7 +354,7 @@ class Play:
 
 
 @pytest.mark.parametrize("kind", [Rig, JournalRig])
-@examples(32, deadline=None)
+@examples(24, deadline=None)
 @given(
     acts=acts,
     max_depth=st.integers(1, 8),
@@ -462,7 +471,7 @@ def test_a_journal_may_have_a_limit_of_its_own(tmp_path: Path) -> None:
     limits = TopicLimits(journal_max_bytes=200_000)
     with JournalRig(tmp_path, limits=limits, segment_bytes=50_000, sync=SyncMode.NEVER) as rig:
         rig.channel("forgotten")
-        for _ in range(100):
+        for _ in range(40):
             rig.publish(bytes(10_000))
         rig.advance(ms=10_000)
         journal = rig.topic_stats().journal

@@ -223,7 +223,8 @@ class Topic(ABC):
         return True
 
     def _refuse_beyond_limits(self, blob: bytes, count: int) -> None:
-        """TopicFullError if these messages would be too many."""
+        """TopicFullError if these messages would be too many; but if nothing is taken at all, the reason for that."""
+        self._refuse_unless_open()
         if self.has_room(count, len(blob) - PUBLISHED_HEADER_BYTES * count):
             return
         self.refused_count += count
