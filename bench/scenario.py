@@ -349,6 +349,20 @@ _OTHERS = (
         flags=_by_default,
     ),
     Scenario(
+        name="through-limits",
+        summary="through, with limits on depth, bytes and age that are not reached",
+        size=Size(messages=500_000),
+        run=traffic.through,
+        own_flags=(*_in_memory(500_000), "--mem-queue-bytes=0", "--topic-limit=*:max-depth=10000000:ttl=72h"),
+    ),
+    Scenario(
+        name="mpub-drop-oldest",
+        summary="mpub, into a channel that keeps the newest 10,000",
+        size=Size(messages=500_000),
+        run=traffic.mpub,
+        own_flags=("--topic-limit=*:max-depth=10000:when-full=drop-oldest",),
+    ),
+    Scenario(
         name="unanswered",
         summary="memory with one message of each of 1000 batches in flight, 1000 x 250 B each",
         size=Size(messages=1_000_000),

@@ -14,6 +14,7 @@ from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.broker import Broker
 from emberq.broker.channel import NO_LATENCY_KEPT, Channel, ChannelLimits
+from emberq.broker.limit import TopicLimits
 from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig, TopicStats
 from emberq.broker.store import DiskStore, Store
 from emberq.broker.subscriber import Locality, Subscriber
@@ -189,6 +190,7 @@ class Rig:
         requeues_on_disconnect: bool = False,
         max_bytes_per_file: int = 100 * 1024 * 1024,
         latency: LatencyConfig = NO_LATENCY_KEPT,
+        limits: TopicLimits | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.disk = SimulatedDisk()
@@ -202,7 +204,8 @@ class Rig:
                 max_consumers=max_channel_consumers,
                 requeues_on_disconnect=requeues_on_disconnect,
                 latency=latency,
-            )
+            ),
+            limits_of=lambda _topic: limits,
         )
         self._start()
 

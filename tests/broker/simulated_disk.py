@@ -114,6 +114,9 @@ class SimulatedDisk:
     def backend(self, name: str) -> Backend:
         return NullQueue() if is_ephemeral(name) else SimulatedQueue(name, self)
 
+    def waiting_bytes(self, name: str) -> int:
+        return sum(len(record) - 30 for record in self.files.get(name, ()))
+
     def left_queues(self, topic: str) -> list[str]:
         return [name for name in self.files if name == topic or name.startswith(f"{topic}:")]
 

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +26,7 @@ from emberq.cli.main import SUBCOMMANDS, Subcommand, main, resolve
 from emberq.cli.terminal import CommandParser
 from emberq.embedded import EmbeddedThread
 from emberq.http.message import Request
+from emberq.nsqd.options import NsqdOptions, topic_limits
 from emberq.storage.data_folder import load_policies, save_policies
 from tests.docs.console import read_commands
 from tests.docs.shell import is_as_promised
@@ -229,6 +231,14 @@ def test_what_the_operations_guide_has_operators_type_is_answered(nsq: EmbeddedT
             assert done.returncode == 0, f"{line}: {done.stderr}"
 
 
+def test_the_limits_of_the_operations_guide_are_limits() -> None:
+    page = DOCS / "OPERATIONS.md"
+    examples = re.findall(r"--topic-limit='([^']+)'", page.read_text(encoding="utf-8"))
+    (config,) = (tomllib.loads(block.text) for block in blocks(page) if block.kind == "toml")
+    assert len(examples) == 4
+    topic_limits(NsqdOptions(topic_limit=(*examples, *config["topic_limits"])))
+
+
 async def test_the_audit_line_of_the_admin_guide_is_one(tmp_path: Path) -> None:
     (shown,) = (json.loads(block.text) for block in blocks(DOCS / "ADMIN.md") if block.kind == "json")
     request = Request("DELETE", "/api/topics/orders", remote_address=shown["remote"])
@@ -278,7 +288,7 @@ CHECKED = {
     "IDEMPOTENT-PUBLISH.md": {"sh": "test_reliability_guides.py", "python script": "test_reliability_guides.py"},
     "JOURNAL.md": {"sh": "test_journal_guide.py", "python script": "test_journal_guide.py"},
     "MIGRATION-FROM-OTHER-CLIENTS.md": {"python": "test_guides.py"},
-    "OPERATIONS.md": {"json": "test_shown.py", "sh": "test_shown.py"},
+    "OPERATIONS.md": {"json": "test_shown.py", "sh": "test_shown.py", "toml": "test_shown.py"},
     "README.md": dict.fromkeys(("console", "python script", "python service", "python test"), "test_readme.py"),
     "SECURITY.md": {"": "test_secure_example.py", "sh": "test_secure_example.py"},
     "SPARK.md": dict.fromkeys(("python", "toml", "json"), "../spark/pipeline/test_guide.py"),

@@ -48,6 +48,8 @@ CHANNEL = ChannelStats(
     e2e=LATENCY,
     dead_letter_count=13,
     redriven_count=14,
+    dropped_count=15,
+    expired_count=16,
 )
 TOPIC = TopicStats(
     name="orders",
@@ -57,6 +59,9 @@ TOPIC = TopicStats(
     message_count=1000,
     message_bytes=200_000,
     paused=False,
+    refused_count=21,
+    dropped_count=22,
+    expired_count=23,
     e2e=LATENCY,
     journal=JournalStats(
         first_offset=100, next_offset=1100, synced_offset=1090, size_bytes=300_000, lag=17, overtaken_count=3
@@ -139,6 +144,9 @@ def test_every_family_is_understood_with_its_type_and_meaning() -> None:
         ("nsqd_topic_backend_depth", 12),
         ("nsqd_topic_messages_total", 1000),
         ("nsqd_topic_message_bytes_total", 200_000),
+        ("nsqd_topic_refused_total", 21),
+        ("nsqd_topic_dropped_total", 22),
+        ("nsqd_topic_expired_total", 23),
         ("nsqd_topic_paused", 0),
         ("nsqd_topic_e2e_latency_messages", 12),
         ("nsqd_topic_journal_bytes", 300_000),
@@ -165,6 +173,8 @@ def test_a_topic_has_one_series_for_each_number_in_stats(name: str, value: float
         ("nsqd_channel_timed_out_total", 9),
         ("nsqd_channel_dead_letters_total", 13),
         ("nsqd_channel_redriven_total", 14),
+        ("nsqd_channel_dropped_total", 15),
+        ("nsqd_channel_expired_total", 16),
         ("nsqd_channel_paused", 1),
         ("nsqd_channel_clients", 3),
         ("nsqd_channel_client_ready", 30),

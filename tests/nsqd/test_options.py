@@ -104,6 +104,7 @@ BEYOND_NSQ = {
     "requeue-on-disconnect",
     "mem-queue-bytes",
     "min-free-bytes",
+    "topic-limit",
 }
 """Flags that are ours alone."""
 

@@ -9,6 +9,7 @@
     journal_queue      the queue of such a channel, and the batches in it
     batch              messages that arrived together stay together
     queue              memory first, then disk
+    limit              how much may wait in a topic, and for how long
     in_flight          messages that are not queued: held by a subscriber, deferred, on their way to another topic
     dead_letter        messages that were tried often enough: policies, forwarding, redrive
     store              which files belong to which topic or channel

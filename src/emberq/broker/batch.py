@@ -153,6 +153,30 @@ class Batch:
         """Message `index`, taken apart."""
         return decode_message(self.shape.records(index, index + 1, attempts).blob[LENGTH_BYTES:])
 
+    def count_before(self, time_ns: int, start: int, stop: int) -> int:
+        """How many of messages `start` to `stop`, from `start` on without a gap, were published before this moment."""
+        return self._run_end(start, stop, time_ns, is_before=True) - start
+
+    def published_since(self, time_ns: int, start: int, stop: int) -> list[tuple[int, int]]:
+        """Those of messages `start` to `stop` that were published at this moment or later, as runs."""
+        runs: list[tuple[int, int]] = []
+        while start < stop:
+            start = self._run_end(start, stop, time_ns, is_before=True)
+            end = self._run_end(start, stop, time_ns, is_before=False)
+            if start < end:
+                runs.append((start, end))
+            start = end
+        return runs
+
+    def _run_end(self, start: int, stop: int, time_ns: int, *, is_before: bool) -> int:
+        """Where the messages end, from `start` on, that were all published before this moment, or all were not."""
+        shape = self.shape
+        if shape.is_of_one_moment and start < stop:
+            return stop if (shape.published_ns(start) < time_ns) == is_before else start
+        while start < stop and (shape.published_ns(start) < time_ns) == is_before:
+            start += 1
+        return start
+
     def report_finished(self, start: int, stop: int, latency: LatencyWindow) -> None:
         """Tell `latency` when messages `start` to `stop`, which are done with now, were published."""
         shape = self._frames

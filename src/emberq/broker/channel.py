@@ -22,6 +22,7 @@ from emberq.broker.batch import Span
 from emberq.broker.deferred import Deferred, InTransit
 from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
 from emberq.broker.in_flight import FinishListener, InFlight, LatencyListener
+from emberq.broker.limit import QueueKeeper, TopicLimits
 from emberq.broker.queue import Queue
 from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig
 from emberq.broker.subscriber import Locality, ReadyLines, Subscriber
@@ -53,7 +54,7 @@ NO_LATENCY_KEPT = LatencyConfig()
 
 @dataclass(frozen=True)
 class ChannelLimits:
-    """What is the same for every channel of a broker."""
+    """What is the same for every channel of a topic; all but `waiting` also for every channel of a broker."""
 
     mem_queue_size: int = 10_000
     mem_queue_bytes: int = NEVER
@@ -64,6 +65,8 @@ class ChannelLimits:
     requeues_on_disconnect: bool = False
     """What a consumer held is queued again when it leaves, not when it times out."""
     latency: LatencyConfig = NO_LATENCY_KEPT
+    waiting: TopicLimits | None = None
+    """How much may wait in a channel, and for how long; None: as much as there is, for ever."""
 
 
 DEFAULT_LIMITS = ChannelLimits()
@@ -116,8 +119,16 @@ class Channel(ABC):
         self._clock = clock
         self._limits = limits
         self._queue = queue
-        self._drops = is_ephemeral(name)
-        """An ephemeral channel has no disk: messages that no subscriber takes and memory cannot hold are dropped."""
+        self._is_ephemeral = is_ephemeral(name)
+        self._keeper: QueueKeeper | None = None
+        """Drops what may not wait any longer; None if everything may."""
+        self._has_ttl = False
+        if limits.waiting is not None and limits.waiting.needs_keeper:
+            owner = f"CHANNEL({topic_name}:{name})"
+            self._keeper = QueueKeeper(queue, limits.waiting, owner=owner, clock=clock, timers=timers)
+            self._has_ttl = limits.waiting.has_ttl
+        self._drops = self._is_ephemeral or self._keeper is not None
+        """Whether messages that no subscriber takes may have to be dropped."""
         self._finish_listener: FinishListener | None = None if self.latency is None else LatencyListener(self.latency)
         self._deferred = Deferred()
         self._subscribers: dict[Subscriber, None] = {}
@@ -143,11 +154,16 @@ class Channel(ABC):
 
     @property
     def is_ephemeral(self) -> bool:
-        return is_ephemeral(self.name)
+        return self._is_ephemeral
 
     @property
     def depth(self) -> int:
         return self._queue.depth
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bodies of the messages that `depth` counts, together."""
+        return self._queue.waiting_bytes
 
     @property
     def waits(self) -> bool:
@@ -196,6 +212,12 @@ class Channel(ABC):
         if not self.paused and not self._exiting and not self._goes_on_later:
             self._share_out()
         if self._drops:
+            self._drop_beyond_limits()
+
+    def _drop_beyond_limits(self) -> None:
+        if self._keeper is not None:
+            self._keeper.filled()
+        if self._is_ephemeral:  # it has no disk
             self._queue.trim(max_count=self._limits.mem_queue_size, max_bytes=self._limits.mem_queue_bytes)
 
     def _share_out(self) -> None:
@@ -253,16 +275,42 @@ class Channel(ABC):
                 sink.deliver_pieces(pieces)
             else:
                 sink.deliver(b"".join(pieces))
+        if self._has_ttl and delivered < taken:
+            return max(size, LARGE_HAND_OVER_BYTES)  # messages that were too old took time, too
         return size if taken else NOTHING_TAKEN
 
     def _deliverable(self, span: Span, subscriber: Subscriber) -> list[Span]:
-        """The part of a span that goes to this subscriber: not what was tried too often, nor what is sampled out."""
+        """The part of a span that goes to this subscriber: not what was tried too often, is too old or sampled out."""
         parts = self._due(span)
         if span.attempts >= self._max_attempts and self._forwarder is not None:
             for part in parts:
                 self._forwarder.take(part)
             return []
+        if self._has_ttl:
+            parts = self._young(parts)
         return parts if not subscriber.sample_rate else self._sampled(parts, subscriber.sample_rate)
+
+    def _young(self, parts: list[Span]) -> list[Span]:
+        """The messages that are not too old; the others are dropped."""
+        keeper = self._keeper
+        if keeper is None:
+            return parts
+        kept: list[Span] = []
+        left_out: list[Span] = []
+        oldest_ns = keeper.oldest_ns
+        for part in parts:
+            position = part.start
+            for start, stop in part.batch.published_since(oldest_ns, part.start, part.stop):
+                if position < start:
+                    left_out.append(Span(part.batch, position, start, part.attempts))
+                kept.append(Span(part.batch, start, stop, part.attempts))
+                position = stop
+            if position < part.stop:
+                left_out.append(Span(part.batch, position, part.stop, part.attempts))
+        if left_out:
+            keeper.expired_count += sum([span.count for span in left_out])
+            self._done_with(left_out)
+        return kept
 
     def _sampled(self, parts: list[Span], sample_rate: int) -> list[Span]:
         """About this percentage of the messages; the others are dropped."""
@@ -433,6 +481,7 @@ class Channel(ABC):
     def delete(self) -> None:
         """Drop every message, close the consumers' connections and remove the files."""
         self._exiting = True
+        self._end_keeper()
         self._close_consumers()
         self.empty()
         self._remove_files()
@@ -440,11 +489,16 @@ class Channel(ABC):
     def close(self) -> None:
         """Bring to disk what the next run must know."""
         self._exiting = True
+        self._end_keeper()
         self._alarm.cancel()
         self._close_consumers()
         in_flight = self._in_flight.take_all()
         in_flight += self.in_transit.take_all()
         self._save(in_flight, self._deferred.take_all())
+
+    def _end_keeper(self) -> None:
+        if self._keeper is not None:
+            self._keeper.end()
 
     @abstractmethod
     def _save(self, in_flight: list[Span], deferred: list[tuple[int, Span]]) -> None:
@@ -481,6 +535,8 @@ class Channel(ABC):
             timeout_count=self.timeout_count,
             dead_letter_count=self.dead_letter_count,
             redriven_count=self.redriven_count,
+            dropped_count=0 if self._keeper is None else self._keeper.dropped_count,
+            expired_count=0 if self._keeper is None else self._keeper.expired_count,
             policy=None if self._forwarder is None else self._forwarder.policy,
             paused=self.paused,
             zone_local_msg_count=self._local_counts[Locality.ZONE],

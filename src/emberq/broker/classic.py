@@ -29,7 +29,9 @@ from emberq.broker.channel import Channel, ChannelLimits
 from emberq.broker.deferred import grain_of
 from emberq.broker.error import StoreError
 from emberq.broker.layout import MAX_BATCH_COUNT, PUBLISHED_HEADER_BYTES
+from emberq.broker.limit import QueueKeeper, TopicLimits
 from emberq.broker.queue import UNREADABLE_RETRY_NS, HealthReport, MessageQueue
+from emberq.broker.stats import TopicStats
 from emberq.broker.store import Store
 from emberq.broker.topic import Pending, Topic, TopicContext
 from emberq.storage.error import DiskWriteError, StorageError
@@ -73,7 +75,15 @@ class ClassicTopic(Topic):
             max_bytes=context.config.channel.mem_queue_bytes,
             backend=context.store.backend(name),
             report_health=context.report_health,
+            backend_bytes=_waiting_bytes(context.store, name, self._limits),
+            dropped=self._forget_delays,
         )
+        self._keeper: QueueKeeper | None = None
+        """Drops what may not wait in the topic any longer; None if everything may."""
+        if self._limits is not None and self._limits.needs_keeper:
+            self._keeper = QueueKeeper(
+                self._queue, self._limits, owner=f"TOPIC({name})", clock=context.clock, timers=context.timers
+            )
         self._delays_ns = context.store.load_times(name, "delay")
         """For deferred messages that wait in the topic: how long channels are to defer each, by id."""
         self._move_alarm = context.timers.alarm(self._flow_changed)
@@ -96,6 +106,10 @@ class ClassicTopic(Topic):
     def backend_depth(self) -> int:
         return self._queue.backend_depth
 
+    @property
+    def waiting_bytes(self) -> int:
+        return self._queue.waiting_bytes
+
     # Publishing.
 
     def publish(
@@ -107,6 +121,8 @@ class ClassicTopic(Topic):
     ) -> Pending | None:
         if not ends:
             return None
+        if self._refuses:
+            self._refuse_beyond_limits(blob, len(ends))
         if len(blob) <= MAX_BATCH_BYTES and len(ends) <= MAX_BATCH_COUNT:
             self._publish_batch(blob, ends)
         else:
@@ -115,7 +131,7 @@ class ClassicTopic(Topic):
         return None
 
     def _make_channel(self, name: str) -> Channel:
-        return classic_channel(name, topic_name=self.name, context=self._context)
+        return classic_channel(name, topic_name=self.name, context=self._context, limits=self._channel_limits)
 
     def _publish_batch(self, blob: bytes, ends: Sequence[int]) -> None:
         if self._exiting or self._gate.reason is not None:
@@ -149,6 +165,8 @@ class ClassicTopic(Topic):
     ) -> Pending | None:
         if self._exiting or self._gate.reason is not None:
             self._refuse_unless_open()
+        if self._refuses:
+            self._refuse_beyond_limits(blob, 1)
         span = self._deferred_span(blob, delay_ns)
         if self._flows:
             self._copy_deferred(span, delay_ns)
@@ -186,6 +204,8 @@ class ClassicTopic(Topic):
         finally:
             self._waits = True
             batch.forget_records()
+            if self._keeper is not None:
+                self._keeper.filled()
             self._update_flow()
 
     # Copies for the channels.
@@ -285,7 +305,20 @@ class ClassicTopic(Topic):
             except StoreError as failure:
                 _log.error("TOPIC(%s) ERROR: failed to put msg to a channel - %s", self.name, failure)
 
+    def _forget_delays(self, span: Span) -> None:
+        """These messages were dropped."""
+        if self._delays_ns:
+            for message_id in span.ids():
+                self._delays_ns.pop(message_id, None)
+
     # The topic as a whole.
+
+    def stats(self, *, with_channels: bool = True) -> TopicStats:
+        stats = super().stats(with_channels=with_channels)
+        if self._keeper is not None:
+            stats.dropped_count = self._keeper.dropped_count
+            stats.expired_count = self._keeper.expired_count
+        return stats
 
     def empty(self) -> None:
         self._copying = None
@@ -301,10 +334,14 @@ class ClassicTopic(Topic):
     def _remove_files(self) -> None:
         self.empty()
         self._context.store.save_times(self.name, "delay", {})
+        if self._keeper is not None:
+            self._keeper.end()
         self._queue.delete()
 
     def _save(self) -> None:
         self._move_alarm.cancel()
+        if self._keeper is not None:
+            self._keeper.end()
         try:
             self._queue.close([])
         except StorageError as failure:
@@ -318,7 +355,7 @@ class ClassicTopic(Topic):
 # Channels.
 
 
-def classic_channel(name: str, *, topic_name: str, context: TopicContext) -> ClassicChannel:
+def classic_channel(name: str, *, topic_name: str, context: TopicContext, limits: ChannelLimits) -> ClassicChannel:
     """A new channel in the context of its topic."""
     return ClassicChannel(
         name,
@@ -326,7 +363,7 @@ def classic_channel(name: str, *, topic_name: str, context: TopicContext) -> Cla
         store=context.store,
         clock=context.clock,
         timers=context.timers,
-        limits=context.config.channel,
+        limits=limits,
         report_health=context.report_health,
     )
 
@@ -352,6 +389,8 @@ class ClassicChannel(Channel):
             max_bytes=NEVER if is_ephemeral(name) else limits.mem_queue_bytes,
             backend=store.backend(self._storage_name),
             report_health=report_health,
+            backend_bytes=_waiting_bytes(store, self._storage_name, limits.waiting),
+            dropped=self._forget_due_times,
         )
         self._restored_due_ns = store.load_times(self._storage_name, "due")
         """Wall-clock due times of messages that lie in the backend but are not to be delivered yet, by id."""
@@ -372,6 +411,12 @@ class ClassicChannel(Channel):
             return False
         self._defer(part.compact(), remaining_ns)
         return True
+
+    def _forget_due_times(self, span: Span) -> None:
+        """These messages were dropped."""
+        if self._restored_due_ns:
+            for message_id in span.ids():
+                self._restored_due_ns.pop(message_id, None)
 
     def _done_with(self, spans: list[Span]) -> None:
         """Nothing is left to do: they have left the queue."""
@@ -404,6 +449,11 @@ class ClassicChannel(Channel):
             self._store.save_times(self._storage_name, "due", due_times)
         except StorageError as failure:
             _log.error("CHANNEL(%s): failed to write due times to disk - %s", self.name, failure)
+
+
+def _waiting_bytes(store: Store, name: str, limits: TopicLimits | None) -> int:
+    """The bodies that an earlier run left in this backend, if there is a limit on them."""
+    return 0 if limits is None or limits.max_bytes == NEVER else store.waiting_bytes(name)
 
 
 # Ids.

@@ -5,6 +5,7 @@
     ├── StoreError               the disk refused to take a message
     │   ├── GateClosedError      no message is taken, because the disk is nearly full
     │   │   └── DrainingError    or because the node is to go
+    │   ├── TopicFullError       as many messages wait in the topic as may wait
     │   └── JournalFailedError   the journal of this topic takes no message, or cannot be read at all
     ├── PolicyCycleError         dead letters would come back to the topic in which they died
     ├── TooManyConsumersError    the channel has as many consumers as it may have
@@ -42,6 +43,15 @@ class GateClosedError(StoreError):
 
 class DrainingError(GateClosedError):
     """Nothing new is taken, because the node stops when it is empty."""
+
+
+class TopicFullError(StoreError):
+    """More messages would wait than the limits of the topic allow. Other topics are well."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(f"{topic} is full: {reason}")
+        self.topic = topic
+        self.reason = reason
 
 
 class JournalFailedError(StoreError):

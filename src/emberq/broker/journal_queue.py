@@ -33,6 +33,7 @@ from itertools import islice
 
 from emberq.base.clock import NS_PER_MS
 from emberq.base.compiled import mypyc_attr
+from emberq.base.timers import NEVER
 from emberq.broker.batch import Batch, Span, cut, published_shape
 from emberq.broker.layout import Lone, Published, Shape
 from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
@@ -144,6 +145,16 @@ class JournalSource:
         """The oldest message that is kept."""
         return self._journal.first_offset
 
+    @property
+    def mean_bytes(self) -> int:
+        """How much of the journal there is for each message that is kept."""
+        journal = self._journal
+        return journal.total_bytes // max(1, journal.next_offset - journal.first_offset)
+
+    def offset_at(self, time_ns: int) -> int:
+        """As `Journal.offset_at`."""
+        return self._journal.offset_at(time_ns)
+
     def batch_at(self, offset: int) -> JournalBatch | None:
         """The batch that holds this offset; None if it is damaged or gone, JournalError if it cannot be read now."""
         for batch in self._recent.values():
@@ -235,6 +246,8 @@ class JournalQueue(Queue):
         self._end = cursor.low_water
         self._ahead_count = 0
         """Messages between position and end that are not acknowledged."""
+        self._ahead_bytes = 0
+        """Their bodies. Of those that came while the queue did not look, by the mean size of the journal's messages."""
         self.extend_to(end_offset)
 
     @property
@@ -248,6 +261,11 @@ class JournalQueue(Queue):
     @property
     def backend_depth(self) -> int:
         return self._ahead_count + len(self._unloaded)
+
+    @property
+    def waiting_bytes(self) -> int:
+        unloaded = len(self._unloaded)
+        return self._memory_bytes + self._ahead_bytes + (unloaded * self._source.mean_bytes if unloaded else 0)
 
     @property
     def end(self) -> int:
@@ -267,6 +285,7 @@ class JournalQueue(Queue):
         self._end = offsets_of(span)[1]
         if self._ahead_count or not self._has_room(span):
             self._ahead_count += count
+            self._ahead_bytes += span.batch.body_bytes(span.start, span.stop)
         else:
             self._add_fresh(span)
             self._position = self._end
@@ -293,11 +312,21 @@ class JournalQueue(Queue):
 
     def extend_to(self, end_offset: int) -> None:
         """The topic lets its channels see more."""
+        added = 0
         for start, stop in self._cursor.unacknowledged(max(self._end, self._position), end_offset):
-            self._ahead_count += stop - start
+            added += stop - start
+        if added:
+            self._ahead_count += added
+            self._ahead_bytes += added * self._source.mean_bytes
         self._end = max(self._end, end_offset)
         if not self._ahead_count:
             self._position = self._end
+
+    def _less_ahead(self, count: int) -> None:
+        """So many messages are not ahead any more. Their share of the bytes goes with them."""
+        left = self._ahead_count - count
+        self._ahead_bytes = self._ahead_bytes * left // self._ahead_count if left > 0 else 0
+        self._ahead_count = left
 
     def put_again(self, spans: list[Span]) -> None:
         for span in spans:
@@ -390,16 +419,16 @@ class JournalQueue(Queue):
         """Take a block from the journal. JournalError if it cannot be read now."""
         chunk = self._source.read(self._position, max_bytes=READ_AHEAD_BYTES, told=self._wake)
         for gap in chunk.gaps:
-            self._ahead_count -= self._give_up(gap.first_offset, min(gap.next_offset, self._end))
+            self._less_ahead(self._give_up(gap.first_offset, min(gap.next_offset, self._end)))
         for batch in chunk.batches:
             start, stop = max(batch.base_offset, self._position), min(batch.next_offset, self._end)
             for run_start, run_stop in list(self._cursor.unacknowledged(start, stop)):
-                self._ahead_count -= run_stop - run_start
+                self._less_ahead(run_stop - run_start)
                 self._take_in(batch, run_start, run_stop)
         position, self._position = self._position, min(chunk.next_offset, self._end)
         if self._ahead_count and (self._position == self._end or self._position <= position):
             _log.error("a channel counted %d messages too many", self._ahead_count)  # there is no more to be read
-            self._ahead_count = 0
+            self._ahead_count = self._ahead_bytes = 0
 
     def _give_up(self, start: int, stop: int) -> int:
         """Acknowledge messages that are damaged or gone, which the journal has logged; how many were not before."""
@@ -469,9 +498,7 @@ class JournalQueue(Queue):
         given_up = 0
         stop = min(offset, self._end)
         if self._position < stop:
-            given_up = self._give_up(self._position, stop)
-            self._ahead_count -= given_up
-            self._position = stop
+            given_up = self._pass(stop)
         staying = deque(entry for entry in self._unloaded if entry[0] >= offset)
         if len(staying) < len(self._unloaded):
             for lost_offset, _ in self._unloaded:
@@ -479,6 +506,82 @@ class JournalQueue(Queue):
                     given_up += self._give_up(lost_offset, lost_offset + 1)
             self._unloaded = staying
         return given_up
+
+    def _pass(self, stop: int) -> int:
+        """Give up what is ahead, up to the offset `stop`; how many messages these are."""
+        given_up = self._give_up(self._position, stop)
+        self._less_ahead(given_up)
+        self._position = stop
+        return given_up
+
+    # What is too much or too old. The journal keeps it: the cursor passes over it.
+
+    def drop_oldest(self, *, max_count: int, max_bytes: int) -> int:
+        fresh = offsets_of(self._fresh[0])[0] if self._fresh else NEVER
+        again = offsets_of(self._again[0])[0] if self._again else NEVER
+        if not self._again and self._unloaded and self._unloaded[0][0] < fresh:
+            offset, _ = self._unloaded.popleft()
+            return self._give_up(offset, offset + 1)
+        if again < fresh:
+            return self._drop_again(max_count, max_bytes)
+        return self._drop_fresh(max_count, max_bytes) if self._fresh else self._drop_ahead(max_count, max_bytes)
+
+    def _drop_fresh(self, max_count: int, max_bytes: int) -> int:
+        span = _split(self._fresh, max_count, max_bytes)
+        self._fresh_count -= span.stop - span.start
+        return self._dropped(span)
+
+    def _drop_again(self, max_count: int, max_bytes: int) -> int:
+        span = _split(self._again, max_count, max_bytes)
+        self._again_count -= span.stop - span.start
+        return self._dropped(span)
+
+    def _dropped(self, span: Span) -> int:
+        self._memory_bytes -= span.batch.body_bytes(span.start, span.stop)
+        self._give_up(*offsets_of(span))
+        return span.stop - span.start
+
+    def _drop_ahead(self, max_count: int, max_bytes: int) -> int:
+        if self._ahead_count <= 0:
+            return 0
+        count = min(max_count, self._ahead_count)
+        if max_bytes < self._ahead_bytes:
+            count = min(count, -(-max_bytes * self._ahead_count // self._ahead_bytes))
+        stop = self._position
+        for run_start, run_stop in self._cursor.unacknowledged(self._position, self._end):
+            stop = min(run_stop, run_start + count)
+            count -= stop - run_start
+            if count <= 0:
+                break
+        return self._pass(stop)
+
+    def drop_before(self, time_ns: int, *, max_count: int) -> int:
+        """As in `Queue`. Of what only the journal has, all that was published before, in one go."""
+        if self._fresh and journaled(self._fresh[0].batch).timestamp_ns < time_ns:
+            return self._drop_fresh(max_count, NEVER)
+        if self._again and journaled(self._again[0].batch).timestamp_ns < time_ns:
+            return self._drop_again(max_count, NEVER)
+        if not self._ahead_count and not self._unloaded:
+            return 0
+        try:
+            offset = min(self._source.offset_at(time_ns), self._end)
+        except JournalError as failure:
+            _log.debug("a journal cannot be searched now - %s", failure)
+            return 0
+        dropped = self._pass(offset) if self._position < offset else 0
+        while dropped < max_count and self._unloaded and self._unloaded[0][0] < offset:
+            lost_offset, _ = self._unloaded.popleft()
+            dropped += self._give_up(lost_offset, lost_offset + 1)
+        return dropped
+
+    def oldest_ns(self) -> int:
+        if self._unloaded or (self._ahead_count and not self._fresh):
+            return NEVER
+        oldest_ns = NEVER
+        for spans in (self._fresh, self._again):
+            if spans:
+                oldest_ns = min(oldest_ns, journaled(spans[0].batch).timestamp_ns)
+        return oldest_ns
 
     def trim(self, *, max_count: int, max_bytes: int) -> None:
         """Drop nothing: messages that are not in memory are in the journal."""
@@ -494,6 +597,7 @@ class JournalQueue(Queue):
         self._fresh_count = self._again_count = self._memory_bytes = 0
         self._position = min(offset, self._end)
         self._ahead_count = self._end - self._position
+        self._ahead_bytes = self._ahead_count * self._source.mean_bytes if self._ahead_count else 0
 
 
 def _has_any(notes: Mapping[int, int], start: int, stop: int) -> bool:

@@ -151,6 +151,8 @@ class JournaledChannel(Channel):
         if not self._messages.keeps_up:
             self._messages.put(span)  # the journal has the due time too
             self.message_count += 1
+            if self._drops:
+                self._drop_beyond_limits()
             return
         self._messages.pass_over(span)
         super().put_deferred(span, delay_ns=delay_ns)

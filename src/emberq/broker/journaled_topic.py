@@ -22,10 +22,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.timers import NEVER
 from emberq.broker.batch import Span
 from emberq.broker.channel import Channel
 from emberq.broker.classic import classic_channel
-from emberq.broker.error import JournalFailedError, StoreError
+from emberq.broker.error import JournalFailedError, StoreError, TopicFullError
 from emberq.broker.journal_queue import JournaledBatch, JournalSource, published_batches, replayed_batches
 from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.layout import PUBLISHED_HEADER_BYTES
@@ -72,7 +73,9 @@ class JournaledTopic(Topic):
         super().__init__(name, context)
         self._settings = journals.settings
         self._journals = journals
-        self._folder = journals.open(name)
+        limits = self._limits
+        has_own_max = limits is not None and limits.journal_max_bytes < NEVER
+        self._folder = journals.open(name, max_bytes=limits.journal_max_bytes if limits and has_own_max else None)
         self._journal = self._folder.journal
         self._is_unsettled = False
         """Whether the journal has been opened again and the offsets of lost messages are not passed over yet."""
@@ -101,11 +104,19 @@ class JournaledTopic(Topic):
         """What its folder is called since it was deleted."""
         self._overtaken_count = 0
         """Messages that went because of the limit on the journal's size, for each channel that had not read them."""
+        self._drops_unseen = self._limits is not None and self._limits.drops
+        """Whether the oldest go if too many messages wait for a channel."""
+        self._dropped_count = 0
+        """Messages that were too many while they waited for a channel."""
+        self._expired_count = 0
+        """Messages that were too old while they waited for a channel."""
         self._watchers: set[Callable[[], None]] = set()
         self._save_alarm = context.timers.alarm(self._save_cursors)
         self._sync_alarm = context.timers.alarm(self._sync)
         self._trim_alarm = context.timers.alarm(self._trim)
-        self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
+        # What is dropped from a journal that no channel reads is not written down: it is dropped anew at the start.
+        wait_ns = TRIM_INTERVAL_NS if self._limits is None or not self.depth else 0
+        self._trim_alarm.set(self._clock.monotonic_ns() + wait_ns)
         self._note_problem()
 
     def _note_problem(self) -> None:
@@ -183,6 +194,11 @@ class JournaledTopic(Topic):
     def unstored_count(self) -> int:
         return 0 if self._journal.problem is not None else self._journal.next_offset - self._stored_offset
 
+    @property
+    def waiting_bytes(self) -> int:
+        waiting = self.depth + self.unstored_count
+        return waiting * self._source.mean_bytes if waiting else 0
+
     # Publishing.
 
     def publish(self, blob: bytes, ends: Sequence[int], *, producer: ProducerSequence | None = None) -> Pending | None:
@@ -190,6 +206,8 @@ class JournaledTopic(Topic):
             return None
         if self._exiting or self._gate.reason is not None:
             self._refuse(producer)
+        if self._refuses:
+            self._refuse_when_full(blob, len(ends), producer)
         timestamp_ns = self._clock.wall_ns()
         bodies = Bodies.of_items(blob, ends, prefix_bytes=PUBLISHED_HEADER_BYTES)
         stored = self._append(bodies, timestamp_ns=timestamp_ns, producer=producer)
@@ -216,6 +234,8 @@ class JournaledTopic(Topic):
     ) -> Pending | None:
         if self._exiting or self._gate.reason is not None:
             self._refuse(producer)
+        if self._refuses:
+            self._refuse_when_full(blob, 1, producer)
         timestamp_ns = self._clock.wall_ns()
         bodies = Bodies.of_items(blob, (len(blob),), prefix_bytes=PUBLISHED_HEADER_BYTES)
         due_ns = (timestamp_ns + delay_ns,)
@@ -258,6 +278,17 @@ class JournaledTopic(Topic):
         self._note_refused(producer)
         self._refuse_unless_open()
 
+    def _refuse_when_full(self, blob: bytes, count: int, producer: ProducerSequence | None) -> None:
+        """TopicFullError if these messages would be too many; but what is stored already may be sent again."""
+        last = None if producer is None else self._journal.producer_state(producer.producer_id)
+        if last is not None and producer is not None and producer.sequence <= last.sequence:
+            return
+        try:
+            self._refuse_beyond_limits(blob, count)
+        except TopicFullError:
+            self._note_refused(producer)
+            raise
+
     def _note_refused(self, producer: ProducerSequence | None) -> None:
         """Remember a number that is not stored, so that it never counts as stored because a later one is."""
         if producer is not None:
@@ -295,6 +326,8 @@ class JournaledTopic(Topic):
         if self._watchers and self._settings.sync is not SyncMode.INTERVAL:
             self._tell_watchers()
         if not self._may_flow or self._exiting:
+            if self._drops_unseen and not self._exiting:
+                self._drop_excess()
             return
         self._released_offset = self._stored_offset
         for channel in self.channels.values():
@@ -323,7 +356,7 @@ class JournaledTopic(Topic):
 
     def _make_channel(self, name: str) -> Channel:
         if is_ephemeral(name):
-            return classic_channel(name, topic_name=self.name, context=self._context)
+            return classic_channel(name, topic_name=self.name, context=self._context, limits=self._channel_limits)
         context = self._context
         cursor = self._folder.cursor(name, start_offset=self._released_offset)
         cursor.acknowledge(*self._lost)
@@ -338,7 +371,7 @@ class JournaledTopic(Topic):
             on_change=self._save_soon,
             clock=context.clock,
             timers=context.timers,
-            limits=context.config.channel,
+            limits=self._channel_limits,
         )
         if self._lost[0] < self._lost[1]:
             channel.skip(*self._lost)  # has been done; but so the cursor is saved soon
@@ -448,6 +481,9 @@ class JournaledTopic(Topic):
         """Remove messages that retention does not keep and that every channel has acknowledged."""
         self._trim_alarm.set(self._clock.monotonic_ns() + TRIM_INTERVAL_NS)
         self._source.forget()
+        if self._limits is not None and self.depth:
+            self._drop_expired()
+            self._drop_excess()
         overtaken_offset = self._overtake()
         lowest = min((channel.low_water for channel in self._cursors()), default=self._released_offset)
         before_offset = max(overtaken_offset, min(lowest, self._released_offset))
@@ -470,19 +506,46 @@ class JournaledTopic(Topic):
             self._count_overtaken(unseen_count, "a channel")
         for channel in self._cursors():
             self._count_overtaken(channel.overtake(min(offset, released)) + unseen_count, f"channel {channel.name}")
-        if unseen_count:
-            for channel in self._cursors():
-                channel.skip(released, offset)
-            self._released_offset = offset
-            for channel in self._cursors():
-                channel.extend_to(offset)
+        self._pass_over(offset)
         return offset
+
+    def _pass_over(self, offset: int) -> None:
+        """Let no channel see what is before `offset`, if the topic has not let it through."""
+        released = self._released_offset
+        if offset <= released:
+            return
+        for channel in self._cursors():
+            channel.skip(released, offset)
+        self._released_offset = offset
+        for channel in self._cursors():
+            channel.extend_to(offset)
+
+    def _drop_expired(self) -> None:
+        """Pass over what has waited too long for a channel."""
+        limits, released = self._limits, self._released_offset
+        if limits is None or not limits.has_ttl:
+            return
+        with suppress(JournalError):  # it will be searched again
+            self._pass_over(self.offset_at(self._clock.wall_ns() - limits.ttl_ns))
+        self._expired_count += self._released_offset - released
+
+    def _drop_excess(self) -> None:
+        """Pass over the oldest messages that wait for a channel, if too many do."""
+        limits = self._limits
+        if limits is None or not self._drops_unseen:
+            return
+        may_wait = limits.max_depth
+        if limits.max_bytes < NEVER:
+            may_wait = min(may_wait, limits.max_bytes // max(1, self._source.mean_bytes))
+        excess = max(0, self.depth - may_wait)
+        self._pass_over(self._released_offset + excess)
+        self._dropped_count += excess
 
     def _count_overtaken(self, count: int, reader: str) -> None:
         self._overtaken_count += count
         if count:
             _log.error(
-                "TOPIC(%s): removed %d messages before %s had read them, because of --journal-max-bytes",
+                "TOPIC(%s): removed %d messages before %s had read them, because of journal-max-bytes",
                 self.name,
                 count,
                 reader,
@@ -534,6 +597,8 @@ class JournaledTopic(Topic):
         journal = self._journal
         return replace(
             super().stats(with_channels=with_channels),
+            dropped_count=self._dropped_count,
+            expired_count=self._expired_count,
             journal=JournalStats(
                 first_offset=journal.first_offset,
                 next_offset=journal.next_offset,

@@ -202,6 +202,11 @@ class Shape(ABC):
     def published_ns(self, index: int) -> int:
         """When message `index` was published."""
 
+    @property
+    def is_of_one_moment(self) -> bool:
+        """Whether all its messages are known to have been published together."""
+        return False
+
     @abstractmethod
     def body_bytes(self, start: int, stop: int) -> int:
         """The size of the bodies of messages `start` to `stop`."""
@@ -284,6 +289,10 @@ class Published(Shape):
 
     def published_ns(self, index: int) -> int:  # noqa: ARG002 - all were published together
         return self._timestamp_ns
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        return True
 
     def body_bytes(self, start: int, stop: int) -> int:
         return start_of(self._ends, stop) - start_of(self._ends, start) - self._cut * (stop - start)
@@ -499,6 +508,10 @@ class Framed(Frames):
 
     def published_ns(self, index: int) -> int:
         return _time_in(self._data, self._start(index)) if self._first_id == NO_ID else self._timestamp_ns
+
+    @property
+    def is_of_one_moment(self) -> bool:
+        return self._first_id != NO_ID
 
 
 class Gathered(Frames):

@@ -14,8 +14,10 @@ from collections.abc import Callable
 from typing import Final
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.timers import NEVER
 from emberq.broker.batch import Span, joined_records, spans_of_records
-from emberq.storage.backend import Backend
+from emberq.broker.layout import STORED_HEADER_BYTES, Recorded
+from emberq.storage.backend import Backend, Records
 from emberq.storage.error import DiskWriteError
 from emberq.wire.frame import WireMessage
 
@@ -72,6 +74,24 @@ class Queue(ABC):
     def peek(self, count: int) -> list[WireMessage]:
         """The next messages, without taking them."""
 
+    @property
+    @abstractmethod
+    def waiting_bytes(self) -> int:
+        """The bodies of all that waits, together; an estimate of those on disk that an earlier run left."""
+
+    @abstractmethod
+    def drop_oldest(self, *, max_count: int, max_bytes: int) -> int:
+        """Drop messages from the front, those with the oldest first: at most `max_count`, with their bodies at most
+        `max_bytes` unless the first alone is larger. How many: at least one if any can be had."""
+
+    @abstractmethod
+    def drop_before(self, time_ns: int, *, max_count: int) -> int:
+        """Drop messages at the front that were published before this moment, at most `max_count`; how many."""
+
+    @abstractmethod
+    def oldest_ns(self) -> int:
+        """When the oldest of the next messages was published; NEVER if that is not known."""
+
     @abstractmethod
     def trim(self, *, max_count: int, max_bytes: int) -> None:
         """Drop the youngest messages in memory beyond either limit."""
@@ -84,7 +104,17 @@ class Queue(ABC):
 class MessageQueue(Queue):
     """Memory and a disk queue. Owned by its topic or channel."""
 
-    def __init__(self, *, max_count: int, max_bytes: int, backend: Backend, report_health: HealthReport) -> None:
+    def __init__(
+        self,
+        *,
+        max_count: int,
+        max_bytes: int,
+        backend: Backend,
+        report_health: HealthReport,
+        backend_bytes: int = 0,
+        dropped: Callable[[Span], None] | None = None,
+    ) -> None:
+        """`backend_bytes` are the bodies that the backend holds already; `dropped` is told of what the queue drops."""
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._backend = backend
@@ -95,10 +125,17 @@ class MessageQueue(Queue):
         """Messages in `_memory`, and their bodies: within the limits, except for what the disk refused to `put_again`
         or came by `put_back`."""
         self._disk_is_next = False
+        self._backend_bytes = backend_bytes
+        """The bodies in the backend. What it drops by itself, because it is damaged, counts until it is empty."""
+        self._dropped = dropped
 
     @property
     def depth(self) -> int:
         return self._memory_count + self._backend.depth
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._memory_bytes + self._backend_bytes
 
     @property
     def memory_count(self) -> int:
@@ -166,7 +203,7 @@ class MessageQueue(Queue):
             self._disk_is_next = self.was_in_memory = True
             return self._take_from_memory(max_count, max_bytes)
         self._disk_is_next = False
-        records = self._backend.take(max_count=max_count, max_bytes=max_bytes)
+        records = self._take_from_backend(max_count, max_bytes)
         self.was_in_memory = records is None
         if records is None:
             return self._take_from_memory(max_count, max_bytes) if self._memory else None
@@ -174,6 +211,15 @@ class MessageQueue(Queue):
         for span in reversed(others):
             self.put_back(span)
         return first
+
+    def _take_from_backend(self, max_count: int, max_bytes: int) -> Records | None:
+        backend = self._backend
+        records = backend.take(max_count=max_count, max_bytes=max_bytes)
+        if records is not None:
+            self._backend_bytes -= _body_bytes(records, len(records.ends))
+        if not backend.depth:
+            self._backend_bytes = 0
+        return records
 
     def _take_from_memory(self, max_count: int, max_bytes: int) -> Span:
         span = self._memory[0]
@@ -195,6 +241,58 @@ class MessageQueue(Queue):
             messages += span.messages(count - len(messages))
         return messages
 
+    # What is too much or too old.
+
+    def drop_oldest(self, *, max_count: int, max_bytes: int) -> int:
+        memory_ns, disk_ns = self._memory_ns(), self._disk_ns()
+        if memory_ns <= disk_ns:
+            return self._drop_from_memory(max_count, max_bytes) if self._memory else 0
+        return self._drop_from_disk(max_count, max_bytes)
+
+    def drop_before(self, time_ns: int, *, max_count: int) -> int:
+        if self._memory_ns() < time_ns:
+            span = self._memory[0]
+            count = span.batch.count_before(time_ns, span.start, min(span.stop, span.start + max_count))
+            return self._drop_from_memory(count, NEVER)
+        records = self._backend.peek(max_count=max_count) if self._backend.depth else None
+        if records is None:
+            return 0
+        shape = Recorded(records.blob, records.ends)
+        count = 0
+        while count < len(records.ends) and shape.published_ns(count) < time_ns:
+            count += 1
+        return self._drop_from_disk(count, NEVER) if count else 0
+
+    def oldest_ns(self) -> int:
+        return min(self._memory_ns(), self._disk_ns())
+
+    def _memory_ns(self) -> int:
+        """When the next message in memory was published; NEVER if there is none."""
+        if not self._memory:
+            return NEVER
+        span = self._memory[0]
+        return span.batch.shape.published_ns(span.start)
+
+    def _disk_ns(self) -> int:
+        """When the next message on disk was published; NEVER if there is none that can be read now."""
+        records = self._backend.peek(max_count=1) if self._backend.depth else None
+        return NEVER if records is None else Recorded(records.blob, records.ends).published_ns(0)
+
+    def _drop_from_memory(self, max_count: int, max_bytes: int) -> int:
+        span = self._take_from_memory(max_count, max_bytes)
+        if self._dropped is not None:
+            self._dropped(span)
+        return span.stop - span.start
+
+    def _drop_from_disk(self, max_count: int, max_bytes: int) -> int:
+        records = self._take_from_backend(max_count, max_bytes)
+        if records is None:
+            return 0
+        if self._dropped is not None:
+            for span in spans_of_records(records):
+                self._dropped(span)
+        return len(records.ends)
+
     def trim(self, *, max_count: int, max_bytes: int) -> None:
         while self._memory_count > max_count or self._memory_bytes > max_bytes:
             span = self._memory[-1]
@@ -208,6 +306,7 @@ class MessageQueue(Queue):
     def empty(self) -> None:
         self._forget_memory()
         self._backend.empty()
+        self._backend_bytes = 0
 
     def _forget_memory(self) -> None:
         self._memory.clear()
@@ -236,12 +335,21 @@ class MessageQueue(Queue):
         self._backend.delete()
 
     def _write(self, spans: list[Span]) -> None:
+        records = joined_records(spans)
         try:
-            self._backend.put(joined_records(spans))
+            self._backend.put(records)
         except DiskWriteError as failure:
+            self._backend_bytes += _body_bytes(records, failure.stored_count)
             self._report_health(str(failure))
             raise
+        if self._backend.depth:  # that of an ephemeral topic keeps nothing
+            self._backend_bytes += _body_bytes(records, len(records.ends))
         self._report_health(None)
+
+
+def _body_bytes(records: Records, count: int) -> int:
+    """The size of the bodies of the first `count` records."""
+    return records.ends[count - 1] - STORED_HEADER_BYTES * count if count else 0
 
 
 def _without_first(spans: list[Span], count: int) -> list[Span]:

@@ -215,6 +215,10 @@ class ChannelStats:
     """Messages that were tried too often and went to the dead-letter topic."""
     redriven_count: int = 0
     """Messages that were moved to another topic to be tried again."""
+    dropped_count: int = 0
+    """Messages that were dropped because too many waited."""
+    expired_count: int = 0
+    """Messages that were dropped because they were too old."""
     policy: ChannelPolicy | None = None
     """After how many attempts messages are given up, and where they go; None: never."""
 
@@ -261,3 +265,9 @@ class TopicStats:
     """How long the messages of all its channels took from publish to finish."""
     journal: JournalStats | None = None
     """None if the topic is not journaled."""
+    refused_count: int = 0
+    """Messages that were not taken because too many waited."""
+    dropped_count: int = 0
+    """Messages that were dropped before a channel got them, because too many waited."""
+    expired_count: int = 0
+    """Messages that were dropped before a channel got them, because they were too old."""

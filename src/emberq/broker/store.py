@@ -26,11 +26,12 @@ from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.file import OS_FILES, Files, empty_folder, remove_folder
 from emberq.base.timers import Timers
 from emberq.broker.journaled_channel import LoggingTurns
+from emberq.broker.layout import STORED_HEADER_BYTES
 from emberq.storage import data_folder, disk_queue_files
 from emberq.storage.backend import Backend, DiskLimits, NullQueue
 from emberq.storage.data_folder import PolicyEntry
 from emberq.storage.disk_queue import DiskQueue
-from emberq.storage.disk_queue_files import Kind, QueueFiles
+from emberq.storage.disk_queue_files import Kind, QueueFiles, QueuePosition
 from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.error import StorageError, os_error_text
 from emberq.storage.journal.commit import Work, run_here
@@ -50,6 +51,10 @@ class Store(Protocol):
 
     def backend(self, name: str) -> Backend:
         """The opened backend of a topic (`t`) or channel (`t:c`)."""
+        ...
+
+    def waiting_bytes(self, name: str) -> int:
+        """The bodies of the messages in that backend, which was just opened; as good as its files tell at a glance."""
         ...
 
     def load_times(self, name: str, kind: Kind) -> dict[bytes, int]:
@@ -102,6 +107,20 @@ class DiskStore:
         queue.open()
         self._queues[name] = queue
         return queue
+
+    def waiting_bytes(self, name: str) -> int:
+        queue = self._queues.get(name)
+        if queue is None or not queue.depth:
+            return 0
+        files = QueueFiles(self._data_path, name, fs=self._fs)
+        try:
+            position = disk_queue_files.load_position(files.meta, fs=self._fs) or QueuePosition()
+            numbers = [number for number in files.all_existing() if number >= position.read_file]
+            size = sum([self._fs.file_size(files.data(number)) for number in numbers]) - position.read_pos
+        except (OSError, StorageError) as failure:
+            _log.warning("the messages in %s are not counted among the bytes that wait - %s", files.meta, failure)
+            return 0
+        return max(0, size - STORED_HEADER_BYTES * queue.depth)
 
     def load_times(self, name: str, kind: Kind) -> dict[bytes, int]:
         path = self._times_path(name)
@@ -242,12 +261,16 @@ class JournalStore:
     def _names(self) -> list[str]:
         return self._fs.names(self._data_path) if self._fs.is_folder(self._data_path) else []
 
-    def open(self, topic: str) -> JournalFolder:
-        """Open a topic's folder, or make one. StorageError if that cannot be done."""
+    def open(self, topic: str, *, max_bytes: int | None = None) -> JournalFolder:
+        """Open a topic's folder, or make one. StorageError if that cannot be done.
+
+        `max_bytes` limits the size of the journal, in place of the limit for all.
+        """
         settings = self.settings
+        config = settings.config if max_bytes is None else replace(settings.config, max_bytes=max_bytes)
         return JournalFolder(
             self._folder(topic),
-            replace(settings.config, is_seen_unsynced=settings.sync is not SyncMode.ALWAYS),
+            replace(config, is_seen_unsynced=settings.sync is not SyncMode.ALWAYS),
             clock=self._clock,
             start=self._start,
             hand_back=self._hand_back,

@@ -15,15 +15,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from emberq.base.clock import Clock
-from emberq.base.timers import Timers
+from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.log import RefusalLog
+from emberq.base.timers import NEVER, Timers
 from emberq.broker.channel import DEFAULT_LIMITS, Channel, ChannelLimits
-from emberq.broker.error import DrainingError, ExitingError, GateClosedError, JournalFailedError
+from emberq.broker.error import DrainingError, ExitingError, GateClosedError, JournalFailedError, TopicFullError
+from emberq.broker.layout import PUBLISHED_HEADER_BYTES
+from emberq.broker.limit import TopicLimits, no_limits
 from emberq.broker.queue import HealthReport
 from emberq.broker.stats import JournalStats, TopicStats
 from emberq.broker.store import Store
 from emberq.storage.data_folder import TopicMeta
 from emberq.wire.parameter import ProducerSequence, is_ephemeral
+
+REFUSAL_LOG_INTERVAL_NS = 60 * NS_PER_SECOND
+"""How often a topic logs that it is full: every publisher may try again at once."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +91,8 @@ class TopicConfig:
     max_message_bytes: int = 1024 * 1024
     """The largest body that may be published; it binds the dead letters that nsqd writes, too."""
     channel: ChannelLimits = DEFAULT_LIMITS
+    limits_of: Callable[[str], TopicLimits | None] = no_limits
+    """How much may wait in a topic of that name, and for how long; None: without limits."""
 
 
 ChannelListener = Callable[["Topic", Channel, bool], None]
@@ -114,6 +122,8 @@ class Topic(ABC):
         self.paused = False
         self.message_count = 0
         self.message_bytes = 0
+        self.refused_count = 0
+        """Messages that were not taken because too many waited."""
         self.channels: dict[str, Channel] = {}
         self._context = context
         self._clock = context.clock
@@ -121,6 +131,14 @@ class Topic(ABC):
         self._is_held = False
         """Whether it waits for nsqlookupd to tell which channels it has."""
         self._exiting = False
+        self._limits = context.config.limits_of(name)
+        """How much may wait, and for how long; None: without limits."""
+        self._refuses = self._limits is not None and self._limits.refuses
+        """Whether publishes are refused while too many messages wait."""
+        self._refusals: RefusalLog | None = None
+        self._channel_limits = context.config.channel
+        if self._limits is not None:
+            self._channel_limits = replace(context.config.channel, waiting=self._limits)
         self.deleted = Pending()
         """Settled when the topic was deleted, its last channel is gone and no crash can bring it back."""
 
@@ -177,6 +195,46 @@ class Topic(ABC):
         if self._exiting:
             raise ExitingError
         self._gate.refuse()
+
+    # Limits.
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bodies of the messages that wait in the topic itself, together."""
+        return 0
+
+    def has_room(self, count: int, size_bytes: int) -> bool:
+        """Whether so many more messages, with bodies of that size together, may wait in the topic and its channels."""
+        if not self._refuses:
+            return True
+        limits = self._limits
+        assert limits is not None  # noqa: S101 - for the type checker
+        # What waits in the topic goes on to every channel. Ephemeral channels drop what is too much for them.
+        counts_bytes = limits.max_bytes < NEVER
+        room = limits.max_depth - self.depth - self.unstored_count - count
+        room_bytes = limits.max_bytes - self.waiting_bytes - size_bytes if counts_bytes else 0
+        if room < 0 or room_bytes < 0:
+            return False
+        for channel in self.channels.values():
+            if channel.is_ephemeral:
+                continue
+            if channel.depth > room or (counts_bytes and channel.waiting_bytes > room_bytes):
+                return False
+        return True
+
+    def _refuse_beyond_limits(self, blob: bytes, count: int) -> None:
+        """TopicFullError if these messages would be too many; but if nothing is taken at all, the reason for that."""
+        self._refuse_unless_open()
+        if self.has_room(count, len(blob) - PUBLISHED_HEADER_BYTES * count):
+            return
+        self.refused_count += count
+        limits = self._limits
+        assert limits is not None  # noqa: S101 - for the type checker
+        refusal = TopicFullError(self.name, limits.reason)
+        if self._refusals is None:
+            self._refusals = RefusalLog(_log, clock=self._clock, interval_ns=REFUSAL_LOG_INTERVAL_NS)
+        self._refusals.warn(f"TOPIC({self.name}): refused to take messages - {refusal.reason}")
+        raise refusal
 
     @property
     def _may_flow(self) -> bool:
@@ -304,6 +362,7 @@ class Topic(ABC):
             message_count=self.message_count,
             message_bytes=self.message_bytes,
             paused=self.paused,
+            refused_count=self.refused_count,
             e2e=latency.summarize(channel.latency for channel in self.channels.values()),
         )
 

@@ -37,7 +37,7 @@ from emberq.nsqd.gate import ConnectionGate
 from emberq.nsqd.health import Health
 from emberq.nsqd.lookup import LookupService, LookupTls
 from emberq.nsqd.metrics import Memory, Scrape, read_topics
-from emberq.nsqd.options import NsqdOptions, OptionsError, journal_settings
+from emberq.nsqd.options import NsqdOptions, OptionsError, journal_settings, topic_limits
 from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.session import ClientSession
 from emberq.nsqd.statsd import StatsdConfig, StatsdPusher, expand_prefix
@@ -443,6 +443,7 @@ def _topic_config(options: NsqdOptions) -> TopicConfig:
     return TopicConfig(
         node_id=options.node_id,
         max_message_bytes=options.max_msg_size,
+        limits_of=topic_limits(options),
         channel=ChannelLimits(
             mem_queue_size=options.mem_queue_size,
             mem_queue_bytes=options.mem_queue_bytes or NEVER,

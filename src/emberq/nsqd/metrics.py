@@ -274,6 +274,21 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
     gauge("nsqd_topic_backend_depth", "Messages waiting in the topic, on disk.", _topic(lambda t: t.backend_depth)),
     counter("nsqd_topic_messages_total", "Messages published.", _topic(lambda t: t.message_count)),
     counter("nsqd_topic_message_bytes_total", "Bytes of bodies published.", _topic(lambda t: t.message_bytes)),
+    counter(
+        "nsqd_topic_refused_total",
+        "Messages refused because too many waited (--topic-limit).",
+        _topic(lambda t: t.refused_count),
+    ),
+    counter(
+        "nsqd_topic_dropped_total",
+        "Messages dropped before a channel got them, because too many waited.",
+        _topic(lambda t: t.dropped_count),
+    ),
+    counter(
+        "nsqd_topic_expired_total",
+        "Messages dropped before a channel got them, because they were too old.",
+        _topic(lambda t: t.expired_count),
+    ),
     gauge("nsqd_topic_paused", "1 while the topic is paused, else 0.", _topic(lambda t: int(t.paused))),
     gauge("nsqd_topic_e2e_latency_seconds", _LATENCY, _topic_latency),
     gauge("nsqd_topic_e2e_latency_messages", _LATENCY_MESSAGES, _topic(lambda t: t.e2e.count)),
@@ -312,6 +327,16 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
         "nsqd_channel_redriven_total",
         "Messages moved to another topic to be tried again.",
         _channel(lambda c: c.redriven_count),
+    ),
+    counter(
+        "nsqd_channel_dropped_total",
+        "Messages dropped because too many waited (--topic-limit).",
+        _channel(lambda c: c.dropped_count),
+    ),
+    counter(
+        "nsqd_channel_expired_total",
+        "Messages dropped because they were too old (--topic-limit).",
+        _channel(lambda c: c.expired_count),
     ),
     counter("nsqd_channel_delivered_from_memory_total", "Deliveries not from disk, by nearness.", _delivered),
     gauge("nsqd_channel_paused", "1 while the channel is paused, else 0.", _channel(lambda c: int(c.paused))),

@@ -1,8 +1,8 @@
 """Every setting of nsqd, declared once: as a flag, a config key, a line of help and a field of `NsqdOptions`.
 
 `NsqdOptions()` is a valid nsqd with all defaults. `validated` is for the moment of starting: it applies the rules that
-tie settings together and refuses what cannot work, in NSQ's own words where NSQ has them. `journal_settings` makes
-of the options what the broker wants to know about journaled topics.
+tie settings together and refuses what cannot work, in NSQ's own words where NSQ has them. `topic_limits` and
+`journal_settings` make of the options what the broker wants to know about limits and about journaled topics.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import hashlib
 import re
 import socket
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from emberq.base.address import MAX_PORT, AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
-from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, SettingError, Words
+from emberq.base.flag import LOG_FORMAT, LOG_LEVEL, Duration, Integer, SettingError, ValueKind, Words
 from emberq.base.log import LogFormat, LogLevel
 from emberq.base.settings import (
     CHECK_CONFIG,
@@ -29,7 +31,9 @@ from emberq.base.settings import (
     SettingTable,
     deprecated_flag,
 )
+from emberq.base.timers import NEVER
 from emberq.base.tls import TLS_MIN_VERSION, TlsVersion
+from emberq.broker.limit import TopicLimits, WhenFull
 from emberq.broker.store import JournalSettings, SyncMode
 from emberq.storage.journal.segment import JournalConfig
 
@@ -39,6 +43,7 @@ __all__ = ["SETTINGS", "NsqdOptions", "OptionsError", "node_id_of"]
 # Kinds of values.
 
 SYNC_MODE = Words("mode", {mode.value: mode for mode in SyncMode})
+WHEN_FULL = Words("policy", {policy.value: policy for policy in WhenFull})
 
 
 class TlsRequired(enum.IntEnum):
@@ -199,6 +204,14 @@ class NsqdOptions:
         "refuse to publish while the data directory has less free space than this; 0 means never",
         at_least=0,
     )
+    topic_limit: tuple[str, ...] = _STORAGE.strings(
+        "limits on what waits in each topic whose name fits the pattern, and in each of its channels:"
+        " max-depth=N messages, max-bytes=N, when-full=refuse or drop-oldest, ttl=DURATION, and"
+        " journal-max-bytes=N in place of --journal-max-bytes; * stands for any characters, and the first pattern that"
+        " fits a topic counts",
+        placeholder="pattern:limit=value:...",
+        key="topic_limits",
+    )
     max_bytes_per_file: int = _STORAGE.integer(
         104_857_600, "size at which a disk queue starts its next file", at_least=1
     )
@@ -232,7 +245,7 @@ class NsqdOptions:
     journal_max_bytes: int = _JOURNAL.integer(
         0,
         "size above which a journal's oldest files go also before every channel has passed them, which loses messages"
-        " for those that have not; 0 means no limit",
+        " for those that have not; 0 means no limit; --topic-limit sets it for some topics",
         at_least=0,
     )
     journal_retention_time_ns: int = _JOURNAL.duration(
@@ -344,6 +357,7 @@ class NsqdOptions:
                 raise OptionsError(f"invalid E2E processing latency percentile: {repr(percentile).removesuffix('.0')}")
         self._check_ranges()
         self._check_listeners()
+        topic_limits(self)
         highest_first = tuple(sorted(self.e2e_processing_latency_percentile, reverse=True))
         return dataclasses.replace(self, tls_required=tls_required, e2e_processing_latency_percentile=highest_first)
 
@@ -375,6 +389,65 @@ SETTINGS = SettingTable(
     options_class=NsqdOptions,
     command=(VERSION, CONFIG, CHECK_CONFIG, deprecated_flag("verbose"), deprecated_flag("worker_id")),
 )
+
+
+# What the broker needs to know of limits.
+
+_DURATION = Duration()
+_COUNT = Integer()
+
+
+def topic_limits(options: NsqdOptions) -> Callable[[str], TopicLimits | None]:
+    """The limits of each topic, by its name. OptionsError if one of them makes no sense."""
+    patterns = [_parsed_limit(text) for text in options.topic_limit]
+
+    def limits_of(topic: str) -> TopicLimits | None:
+        return next((limits for pattern, limits in patterns if fnmatchcase(topic, pattern)), None)
+
+    return limits_of
+
+
+def _parsed_limit(text: str) -> tuple[str, TopicLimits]:
+    """A pattern and its limits, from `pattern:limit=value:limit=value`."""
+    pattern, *parts = text.split(":")
+    limits = TopicLimits()
+    seen: set[str] = set()
+    for part in parts:
+        name, _, value = part.partition("=")
+        try:
+            limits = _with_limit(limits, name, value)
+        except ValueError as error:
+            raise OptionsError(f"--topic-limit {text!r}: {part!r}: {error}") from error
+        if name in seen:
+            raise OptionsError(f"--topic-limit {text!r}: {name} stands there twice")
+        seen.add(name)
+    if not pattern or limits == TopicLimits(when_full=limits.when_full):
+        raise OptionsError(f"--topic-limit {text!r}: it takes a pattern and limits, as in orders.*:max-depth=1000")
+    if "when-full" in seen and not limits.has_max:
+        raise OptionsError(f"--topic-limit {text!r}: when-full needs max-depth or max-bytes")
+    return pattern, limits
+
+
+def _with_limit(limits: TopicLimits, name: str, value: str) -> TopicLimits:
+    """These limits and one more; ValueError if there is none of that name, or its value makes no sense."""
+    if name == "max-depth":
+        return dataclasses.replace(limits, max_depth=_positive(_COUNT, value))
+    if name == "max-bytes":
+        return dataclasses.replace(limits, max_bytes=_positive(_COUNT, value))
+    if name == "journal-max-bytes":
+        return dataclasses.replace(limits, journal_max_bytes=_positive(_COUNT, value))
+    if name == "ttl":
+        return dataclasses.replace(limits, ttl_ns=_positive(_DURATION, value))
+    if name == "when-full":
+        return dataclasses.replace(limits, when_full=WHEN_FULL.from_text(value))
+    raise ValueError("no limit of that name; there are max-depth, max-bytes, when-full, ttl and journal-max-bytes")
+
+
+def _positive(kind: ValueKind[int], text: str) -> int:
+    value = kind.from_text(text)
+    if value <= 0:
+        raise ValueError("it has to be more than 0")
+    return min(value, NEVER)
 
 
 # What the broker needs to know of journals.

@@ -358,7 +358,12 @@ class PublishBatcher:
     def _publish(self, topic: str, waiting: Sequence[Waiting]) -> None:
         try:
             blob, ends = _join([item for _, _, item in waiting])
-            pending = self._broker.topic(topic).publish(blob, ends)
+            found = self._broker.topic(topic)
+            if len(waiting) > 1 and not found.has_room(len(ends), len(blob)):
+                for single in waiting:  # there may be room for the first of them
+                    self._publish(topic, [single])
+                return
+            pending = found.publish(blob, ends)
         except (BrokerError, StorageError) as refusal:
             for publisher, verb, _ in waiting:
                 publisher.refused(verb, refusal)

@@ -35,7 +35,7 @@ from typing import Final
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
-from emberq.broker.error import BrokerError, DrainingError, GateClosedError, JournalFailedError
+from emberq.broker.error import BrokerError, DrainingError, GateClosedError, JournalFailedError, TopicFullError
 from emberq.broker.topic import Pending, Topic
 from emberq.http.message import HttpError, LaterResponse, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
@@ -200,6 +200,8 @@ def unavailable(refusal: Exception, *, is_last: bool = False, **facts: int) -> H
     _log.debug("HTTP: failed to publish - %s", refusal)
     if isinstance(refusal, JournalFailedError):
         return HttpError(503, "JOURNAL_FAILED", is_last=is_last, topic=refusal.topic, reason=refusal.reason, **facts)
+    if isinstance(refusal, TopicFullError):
+        return HttpError(429, "TOPIC_FULL", is_last=is_last, topic=refusal.topic, reason=refusal.reason, **facts)
     return HttpError(503, _unavailable_text(refusal), is_last=is_last, **facts)
 
 

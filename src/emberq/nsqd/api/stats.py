@@ -15,7 +15,8 @@ JSON uses the reference's keys in the reference's order. Some keys are left out 
 locality, a client's identity, and what it published. A list that was not asked for is null. Some keys are not NSQ's: a
 journaled topic has `is_journaled` and `journal`, whose `problem` says why it takes no messages; a channel with a
 dead-letter policy has `policy`; a channel that messages have left for another topic has `dead_letter_count` or
-`redriven_count`.
+`redriven_count`. Where limits are set, a topic has `refused_count`, and topics and channels have `dropped_count` and
+`expired_count`, if these are not 0.
 
 Text is what `curl localhost:4151/stats` shows. Paused topics and channels are marked `*P`:
 
@@ -249,7 +250,9 @@ def _json_topic(topic: ShownTopic, *, shows_clients: bool) -> Iterator[str]:
     journal = "" if stats.journal is None else f',"is_journaled":true,"journal":{json_text(_journal(stats.journal))}'
     yield (
         f'],"depth":{stats.depth},"backend_depth":{stats.backend_depth},"message_count":{stats.message_count},'
-        f'"message_bytes":{stats.message_bytes},"paused":{_BOOL[stats.paused]},'
+        f'"message_bytes":{stats.message_bytes},{_unless_0("refused_count", stats.refused_count)}'
+        f"{_unless_0('dropped_count', stats.dropped_count)}{_unless_0('expired_count', stats.expired_count)}"
+        f'"paused":{_BOOL[stats.paused]},'
         f'"e2e_processing_latency":{_json_latency(stats.e2e)}{journal}}}'
     )
 
@@ -276,6 +279,7 @@ def _channel_start(channel: ChannelStats, client_count: int) -> str:
         f'"requeue_count":{channel.requeue_count},"timeout_count":{channel.timeout_count},'
         f"{_unless_0('dead_letter_count', channel.dead_letter_count)}"
         f"{_unless_0('redriven_count', channel.redriven_count)}"
+        f"{_unless_0('dropped_count', channel.dropped_count)}{_unless_0('expired_count', channel.expired_count)}"
         f'"client_count":{client_count},'
     )
 
