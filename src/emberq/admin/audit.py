@@ -111,7 +111,7 @@ class Recorder:
         await self.audit.record(request, visitor, deed, ActionOutcome.REFUSED, reason)
 
 
-_UNMARKED = ("create_", "publish", "dismiss_", "mark")
+_UNMARKED = ("create_", "publish", "dismiss_", "mark", "change_rules")
 """How actions begin that leave no mark, or are one."""
 
 

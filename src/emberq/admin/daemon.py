@@ -12,12 +12,14 @@ from typing import Any, cast
 import emberq
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Role, UserFileError
+from emberq.admin.alert import Alerts, Webhook
 from emberq.admin.audit import Audit, Notifier, Recorder
 from emberq.admin.history import NODES, SERIES, History
 from emberq.admin.history_store import HistoryStore, HistoryStoreError, Marks
 from emberq.admin.live import Gatherer
 from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
+from emberq.admin.rule import RuleError, RuleFile
 from emberq.base.address import parse_tcp_address, split_scheme
 from emberq.base.clock import NS_PER_MS, Clock, SystemClock
 from emberq.base.daemon import LoopTimers, Sweeper
@@ -61,7 +63,8 @@ class Nsqadmin:
                 options, nsqd_secret=self._nsqd_secret.value, lookupd_secret=self._lookupd_secret.value
             )
             self._gate = Gate(options, clock=clock, secrets=self._secrets)
-        except (UpstreamOptionsError, UserFileError) as failure:
+            self._rules = RuleFile(options.alert_rules_file)
+        except (UpstreamOptionsError, UserFileError, RuleError) as failure:
             raise StartError(str(failure)) from failure
         self.base_path = options.base_path.rstrip("/")
         self.version = emberq.NSQ_VERSION
@@ -74,6 +77,13 @@ class Nsqadmin:
         )
         self._store = _store(options)
         self._marks = Marks(self._store)
+        self._webhook = Webhook(
+            self.cluster.http,
+            lambda: options.alert_webhook_url or self._rules.current.webhook,
+            clock=clock,
+            timers=self._timers,
+        )
+        alerts = Alerts(self._rules, self._marks, self._webhook, clock=clock)
         self.gatherer = Gatherer(
             self.cluster,
             History(
@@ -81,6 +91,7 @@ class Nsqadmin:
             ),
             self._pipelines,
             self._marks,
+            alerts,
             clock=clock,
             timers=self._timers,
             interval_ns=options.live_interval_ns,
@@ -123,6 +134,7 @@ class Nsqadmin:
         self._loop_timers.start()
         self._sweeper.start()
         self._notifier.start()
+        self._webhook.start()
         self.gatherer.start()
         await self._listener.serve()
 
@@ -133,6 +145,7 @@ class Nsqadmin:
         self._http.close()
         await self._pipelines.stop()
         await self._notifier.stop()
+        await self._webhook.stop()
         await self._close_store()
         self._sweeper.stop()
         self.cluster.background.close()
@@ -144,8 +157,9 @@ class Nsqadmin:
             await self._store.close()
 
     def reload(self) -> None:
-        """Read the files of users and of secrets, and the TLS certificate again."""
+        """Read the files of users, of rules and of secrets, and the TLS certificate again."""
         self._gate.reload()
+        self._rules.reload()
         if self._secrets is not None:
             self._secrets.reload()
         for secret in (self._nsqd_secret, self._lookupd_secret):

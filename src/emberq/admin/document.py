@@ -67,7 +67,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -260,6 +260,8 @@ class Look:
     warnings: tuple[str, ...] = ()
     absences: tuple[Absence, ...] = ()
     """Nodes that are silent or gone."""
+    alerts: Document = field(default_factory=dict)
+    """What is wrong by the rules, as the first page tells it (see `alert`)."""
 
     @property
     def silent(self) -> tuple[Absence, ...]:
@@ -305,6 +307,7 @@ def topics_view(look: Look) -> Document:
         "node_count": len(look.survey.producers),
         "rates": _totals(look.survey.total_rates()),
         "flow": _flow(look.survey.total_flow()),
+        **look.alerts,
         **look.head,
     }
 

@@ -24,7 +24,14 @@ from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Permission
 from emberq.admin.api.changing import MAX_TARGETS_BYTES, ChangingApi
 from emberq.admin.api.message import MAX_PUBLISH_BYTES, MessageApi
-from emberq.admin.api.own import MAX_LOGIN_BYTES, MAX_VALUE_BYTES, AdminConfigApi, LoginApi
+from emberq.admin.api.own import (
+    MAX_LOGIN_BYTES,
+    MAX_RULES_BYTES,
+    MAX_VALUE_BYTES,
+    AdminConfigApi,
+    LoginApi,
+    RulesApi,
+)
 from emberq.admin.api.reading import GraphiteApi, ReadingApi, WatchingApi, origin_of
 from emberq.admin.api.request import MAX_BODY_BYTES, as_http_error
 from emberq.admin.audit import AuditedAction, Recorder
@@ -90,6 +97,7 @@ class _Table:
             headers=security_headers(image_origin=images),
         )
         self._messages = MessageApi(cluster, parts.recorder, clock=parts.clock)
+        self._rules = RulesApi(parts.gatherer, parts.recorder, webhook_url=options.alert_webhook_url)
 
     def pages(self) -> Iterable[Route]:
         for route in page_routes(self._parts.site):
@@ -134,6 +142,9 @@ class _Table:
             "/api/pipelines": api.pipelines,
             "/api/absent": api.absent,
             "/api/search": api.search,
+            "/api/alerts": api.alerts,
+            "/api/rules": self._rules.get,
+            "/api/rules/prometheus": self._rules.prometheus,
         }
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler), quiet=True)
@@ -152,6 +163,7 @@ class _Table:
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
         yield self._change("DELETE", "/api/absent/{node}", api.dismiss, Permission.DISMISS)
         yield self._change("POST", "/api/marks", api.mark, Permission.MARK)
+        yield self._change("PUT", "/api/rules", self._rules.put, Permission.RULES, max_bytes=MAX_RULES_BYTES)
         yield self._change("POST", "/api/actions", api.act_on_many, pause, max_bytes=MAX_TARGETS_BYTES)
 
     def _change(

@@ -12,7 +12,7 @@ It is read at the start and again on SIGHUP; if it cannot be used then, the user
 **Roles.** Each may do all that those before it may.
 
     viewer     look at figures, nodes and pipelines
-    operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies
+    operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies, change rules
     admin      and what cannot be undone: empty, delete, tombstone
 
 **Passwords** are kept as scrypt hashes.
@@ -62,6 +62,8 @@ class Permission(enum.StrEnum):
     """Take a node that is gone off the pages."""
     MARK = "mark"
     """Leave a mark in the charts."""
+    RULES = "rules"
+    """Change the rules that say when something is wrong."""
     EMPTY = "empty"
     DELETE = "delete"
     TOMBSTONE = "tombstone"
@@ -78,6 +80,7 @@ _OPERATOR = frozenset(
         Permission.POLICY,
         Permission.DISMISS,
         Permission.MARK,
+        Permission.RULES,
     }
 )
 

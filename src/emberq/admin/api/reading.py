@@ -14,11 +14,13 @@ said in `document`.
     GET /api/history?topics=all             the last rates of every topic
     GET /api/history?channels=all           the last depths of every channel
     GET /api/absent                         the nodes that are silent or gone
+    GET /api/alerts                         what is wrong by the rules, and what was lately (see `alert`)
 
 With `range=SECONDS` a history reaches back so far, at the resolution that is kept for that (see `history_store`).
 
 A history has `marks`, too, which GET /api/marks?topic=t&channel=c&range=… tells alone: [{"time", "kind" ("node",
-"action", "note"), "text", "topic", "channel", "node", "state" ("silent", "gone", "back")}]; what is empty is left out.
+"action", "note", "alert"), "text", "topic", "channel", "node", "state" ("silent", "gone", "back"; "firing",
+"resolved")}]; what is empty is left out.
 
 **One search** for all that has a name: every word must be in it. At most 50 of each kind are told, and how many there
 are.
@@ -161,6 +163,9 @@ class WatchingApi:
 
     async def pipelines(self, _request: Request) -> Response:
         return encoded(await self._gatherer.document(Subject(view=LiveView.PIPELINES)))
+
+    async def alerts(self, _request: Request) -> Response:
+        return encoded(await self._gatherer.document(Subject(view=LiveView.ALERTS)))
 
     async def history(self, request: Request) -> Response:
         query = request.query()
