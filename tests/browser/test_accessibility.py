@@ -25,6 +25,7 @@ PAGES = [
     "/counter",
     "/lookup",
     "/pipelines",
+    "/alerts",
     f"/search?q={TOPIC}",
     "/search",
     "/login",

@@ -41,7 +41,7 @@ from emberq.admin.attention import ChannelState, Reason, channel_states
 from emberq.admin.document import Document, Look
 from emberq.admin.history import History
 from emberq.admin.history_store import HistoryMark, Marks
-from emberq.admin.rule import Condition, Rule, RuleFile, Severity
+from emberq.admin.rule import AlertSeverity, Condition, Rule, RuleFile
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.text import format_duration
 from emberq.base.timers import Timers
@@ -69,7 +69,7 @@ class AlertKey(NamedTuple):
     node: str = ""
 
 
-class Finding(NamedTuple):
+class RuleFinding(NamedTuple):
     """That a rule holds of something."""
 
     rule: Rule
@@ -80,7 +80,7 @@ class Finding(NamedTuple):
 # Judging
 
 
-def findings(rules: Sequence[Rule], look: Look, history: History) -> dict[AlertKey, Finding]:
+def findings(rules: Sequence[Rule], look: Look, history: History) -> dict[AlertKey, RuleFinding]:
     """Of what the rules hold in this look, however long; those of nodes first. May take long."""
     of_nodes = [rule for rule in rules if rule.when.is_of_nodes]
     of_channels = [rule for rule in rules if not rule.when.is_of_nodes]
@@ -90,11 +90,11 @@ def findings(rules: Sequence[Rule], look: Look, history: History) -> dict[AlertK
     return found
 
 
-def _of_nodes(rules: Iterable[Rule], look: Look) -> Iterator[tuple[AlertKey, Finding]]:
+def _of_nodes(rules: Iterable[Rule], look: Look) -> Iterator[tuple[AlertKey, RuleFinding]]:
     for rule in rules:
         for node, text in _NODE_TEXTS[rule.when](look):
             if rule.concerns_node(node):
-                yield AlertKey(rule.name, node=node), Finding(rule, text)
+                yield AlertKey(rule.name, node=node), RuleFinding(rule, text)
 
 
 def _silent(look: Look) -> Iterator[tuple[str, str]]:
@@ -123,7 +123,7 @@ _NODE_TEXTS: Mapping[Condition, Callable[[Look], Iterator[tuple[str, str]]]] = {
 }
 
 
-def _of_channels(rules: Sequence[Rule], look: Look, history: History) -> Iterator[tuple[AlertKey, Finding]]:
+def _of_channels(rules: Sequence[Rule], look: Look, history: History) -> Iterator[tuple[AlertKey, RuleFinding]]:
     rules_of_idle = [rule for rule in rules if rule.when in _OF_RATES]
     lacking = look.incomplete_topics()
     for state in channel_states(look, history):
@@ -133,7 +133,7 @@ def _of_channels(rules: Sequence[Rule], look: Look, history: History) -> Iterato
             value = _value(rule.when, state, history)
             if value is not None and value > rule.above and rule.concerns(state.topic, state.channel):
                 key = AlertKey(rule.name, state.topic, state.channel)
-                yield key, Finding(rule, _CHANNEL_TEXTS[rule.when](value), value)
+                yield key, RuleFinding(rule, _CHANNEL_TEXTS[rule.when](value), value)
 
 
 _OF_RATES = frozenset({Condition.DEAD_LETTERS, Condition.REQUEUED})
@@ -184,7 +184,7 @@ class Alert:
     """What a rule holds of, since when."""
 
     key: AlertKey
-    finding: Finding
+    finding: RuleFinding
     began_ns: int
     """By the monotonic clock."""
     since_ns: int
@@ -194,7 +194,7 @@ class Alert:
     """When it was resolved, by the wall clock."""
 
     @property
-    def severity(self) -> Severity:
+    def severity(self) -> AlertSeverity:
         return self.finding.rule.severity
 
     @property
@@ -246,7 +246,7 @@ class Alerts:
         """Whether the cluster is to be looked at for the rules alone."""
         return self.rules.is_given or self._webhook.has_url
 
-    def take(self, found: Mapping[AlertKey, Finding], look: Look) -> None:
+    def take(self, found: Mapping[AlertKey, RuleFinding], look: Look) -> None:
         """Go on with what was found in a look."""
         now_ns, changed = self._clock.monotonic_ns(), []
         self.left_off_count = max(len(found) - MAX_ALERTS, 0)
@@ -262,7 +262,7 @@ class Alerts:
         changed += self._end(found, look)
         self._tell(changed, look.taken_ns)
 
-    def _end(self, found: Mapping[AlertKey, Finding], look: Look) -> Iterator[Alert]:
+    def _end(self, found: Mapping[AlertKey, RuleFinding], look: Look) -> Iterator[Alert]:
         """Take away what holds no more; what was firing is resolved."""
         names = {rule.name for rule in self.rules.current.rules}
         lacking = look.incomplete_topics()
@@ -294,7 +294,9 @@ class Alerts:
     def firing(self) -> list[Alert]:
         """The gravest first, and of those the oldest."""
         firing = [alert for alert in self._alerts.values() if alert.is_firing]
-        return sorted(firing, key=lambda alert: (alert.severity is not Severity.CRITICAL, alert.since_ns, alert.key))
+        return sorted(
+            firing, key=lambda alert: (alert.severity is not AlertSeverity.CRITICAL, alert.since_ns, alert.key)
+        )
 
     def summary(self) -> Document:
         """What the first page tells: the gravest, and how many there are."""

@@ -21,9 +21,10 @@ from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
 from emberq.admin.rule import RuleError, RuleFile
 from emberq.base.address import parse_tcp_address, split_scheme
-from emberq.base.clock import NS_PER_MS, Clock, SystemClock
-from emberq.base.daemon import LoopTimers, Sweeper
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock, SystemClock
+from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
 from emberq.base.listener import Listener, ListenError
+from emberq.base.metrics import DaemonScrape
 from emberq.base.program import StartError
 from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
@@ -55,6 +56,8 @@ class Nsqadmin:
         self._timers = Timers()
         self._loop_timers: LoopTimers | None = None
         self._sweeper = Sweeper(timers=self._timers, clock=clock)
+        self._loop_lag = LoopLag(timers=self._timers, clock=clock)
+        self._start_time_s = clock.wall_ns() // NS_PER_SECOND
         self._secrets = open_secrets(options.http_secret_file)
         self._nsqd_secret = OwnSecret(options.nsqd_secret_file, flag="nsqd-secret-file")
         self._lookupd_secret = OwnSecret(options.lookupd_secret_file, flag="lookupd-secret-file")
@@ -103,6 +106,8 @@ class Nsqadmin:
             gate=self._gate,
             gatherer=self.gatherer,
             recorder=Recorder(self._audit, self._notifier, self._marks, clock=clock),
+            webhook=self._webhook,
+            scrape=self._scrape,
             clock=clock,
         )
         guard: AccessGuard | None = None
@@ -133,6 +138,7 @@ class Nsqadmin:
         self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self.clock)
         self._loop_timers.start()
         self._sweeper.start()
+        self._loop_lag.start()
         self._notifier.start()
         self._webhook.start()
         self.gatherer.start()
@@ -147,6 +153,7 @@ class Nsqadmin:
         await self._notifier.stop()
         await self._webhook.stop()
         await self._close_store()
+        self._loop_lag.stop()
         self._sweeper.stop()
         self.cluster.background.close()
         if self._loop_timers is not None:
@@ -168,6 +175,15 @@ class Nsqadmin:
         self.cluster.credentials.lookupd = self._lookupd_secret.value
         if self._tls is not None:
             self._tls.reload()
+
+    def _scrape(self) -> DaemonScrape:
+        """Itself at this moment, for /metrics."""
+        return DaemonScrape(
+            start_time_s=self._start_time_s,
+            tcp_connection_count=0,
+            http_connection_count=self._http.connection_count,
+            lag=self._loop_lag.read(),
+        )
 
     def run_timers(self) -> None:
         """Do what is due by the clock now; for tests that move it."""

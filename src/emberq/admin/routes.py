@@ -16,12 +16,14 @@ the audit log.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Permission
+from emberq.admin.alert import Webhook
 from emberq.admin.api.changing import MAX_TARGETS_BYTES, ChangingApi
 from emberq.admin.api.message import MAX_PUBLISH_BYTES, MessageApi
 from emberq.admin.api.own import (
@@ -36,9 +38,11 @@ from emberq.admin.api.reading import GraphiteApi, ReadingApi, WatchingApi, origi
 from emberq.admin.api.request import MAX_BODY_BYTES, as_http_error
 from emberq.admin.audit import AuditedAction, Recorder
 from emberq.admin.live import Gatherer
+from emberq.admin.metrics import MetricsApi
 from emberq.admin.options import AdminOptions
 from emberq.admin.web.pages import Site, page_routes
 from emberq.base.clock import Clock
+from emberq.base.metrics import DaemonScrape
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.upstream import ClusterError
 from emberq.http.message import Headers, HttpError, Request, Response, plain
@@ -63,6 +67,9 @@ class Parts:
     gate: Gate
     gatherer: Gatherer
     recorder: Recorder
+    webhook: Webhook
+    scrape: Callable[[], DaemonScrape]
+    """The daemon at this moment, for /metrics."""
     clock: Clock
 
 
@@ -146,6 +153,7 @@ class _Table:
             "/api/rules": self._rules.get,
             "/api/rules/prometheus": self._rules.prometheus,
         }
+        handlers["/metrics"] = MetricsApi(parts.gatherer, parts.webhook, self.guard.statuses, parts.scrape).get
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler), quiet=True)
 
@@ -222,6 +230,8 @@ class RequestGuard:
         self._recorder = recorder
         self._base_path = base_path
         self._headers = headers
+        self.statuses: Counter[int] = Counter()
+        """Answers so far, by status."""
 
     def open(self, handler: Handler) -> Handler:
         """For all, without logging in."""
@@ -317,6 +327,7 @@ class RequestGuard:
         return self._protected(answer)
 
     def _protected(self, answer: Response) -> Response:
+        self.statuses[answer.status] += 1
         says_how_to_keep = any(name.lower() == "cache-control" for name, _ in answer.headers)
         caching: Headers = () if says_how_to_keep else (("Cache-Control", "no-store"),)
         return Response(

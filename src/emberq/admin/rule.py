@@ -91,7 +91,7 @@ class Condition(enum.StrEnum):
 _OF_NODES = frozenset({Condition.NODE_SILENT, Condition.NODE_GONE, Condition.NODE_UNHEALTHY})
 
 
-class Severity(enum.StrEnum):
+class AlertSeverity(enum.StrEnum):
     """How urgent an alert is, the gravest first."""
 
     CRITICAL = "critical"
@@ -111,7 +111,7 @@ class Rule:
     above: float = 0.0
     """Messages, messages per second, or for an age seconds."""
     for_ns: int = 0
-    severity: Severity = Severity.WARNING
+    severity: AlertSeverity = AlertSeverity.WARNING
     topic: str = ANY
     channel: str = ANY
     node: str = ANY
@@ -142,7 +142,7 @@ class Rule:
             when=when,
             above=_above(when, said.get("above", 0)),
             for_ns=_for(said.get("for", "0s")),
-            severity=_word(said, "severity", Severity, Severity.WARNING),
+            severity=_word(said, "severity", AlertSeverity, AlertSeverity.WARNING),
             **{key: _pattern(said, key) for key in ("topic", "channel", "node")},
         )
 
@@ -240,10 +240,10 @@ def _duration(key: str, value: Any) -> int:
 
 _MINUTE_NS = 60 * NS_PER_SECOND
 BUILT_IN = (
-    Rule(name="Node gone", when=Condition.NODE_GONE, severity=Severity.CRITICAL),
-    Rule(name="Node silent", when=Condition.NODE_SILENT, for_ns=_MINUTE_NS, severity=Severity.CRITICAL),
-    Rule(name="Node not well", when=Condition.NODE_UNHEALTHY, for_ns=_MINUTE_NS, severity=Severity.CRITICAL),
-    Rule(name="Nothing is finished", when=Condition.STUCK, for_ns=5 * _MINUTE_NS, severity=Severity.CRITICAL),
+    Rule(name="Node gone", when=Condition.NODE_GONE, severity=AlertSeverity.CRITICAL),
+    Rule(name="Node silent", when=Condition.NODE_SILENT, for_ns=_MINUTE_NS, severity=AlertSeverity.CRITICAL),
+    Rule(name="Node not well", when=Condition.NODE_UNHEALTHY, for_ns=_MINUTE_NS, severity=AlertSeverity.CRITICAL),
+    Rule(name="Nothing is finished", when=Condition.STUCK, for_ns=5 * _MINUTE_NS, severity=AlertSeverity.CRITICAL),
     Rule(name="Dead letters", when=Condition.DEAD_LETTERS, for_ns=_MINUTE_NS),
     Rule(name="No consumers", when=Condition.NO_CONSUMERS, for_ns=10 * _MINUTE_NS),
     Rule(name="Old messages", when=Condition.AGE, above=30 * 60.0, for_ns=_MINUTE_NS),

@@ -26,6 +26,7 @@ PAGES = {
     "/lookup": "lookup",
     "/pipelines": "pipelines",
     "/channels": "channels",
+    "/alerts": "alerts",
     "/search": "search",
     "/login": "login",
 }

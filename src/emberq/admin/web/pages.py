@@ -148,6 +148,7 @@ PAGES = {
     "/counter": Page(name="counter", title="Counter"),
     "/lookup": Page(name="lookup", title="Lookup", is_live=False),
     "/pipelines": Page(name="pipelines", title="Pipelines"),
+    "/alerts": Page(name="alerts", title="Alerts"),
     "/search": Page(name="search", title="Search", is_live=False),
     "/login": _LOGIN,
 }

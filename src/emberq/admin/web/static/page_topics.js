@@ -1,6 +1,7 @@
 /* All topics: the cluster's figures, and a table that is searched, filtered and sorted in the browser. */
 
 import { askAndCreate } from "./action.js";
+import { AlertList } from "./alert.js";
 import { path } from "./api.js";
 import { bulkActions } from "./bulk.js";
 import { Charts } from "./charts.js";
@@ -41,10 +42,12 @@ export function start() {
     { id: "in-flight", label: "In flight", text: (all) => format.integer(all.in_flight) },
     { id: "clients", label: "Consumers", text: (all) => format.integer(all.clients) },
   ]);
+  const alerts = new AlertList();
   const charts = new Charts("flow", "depth", "failures", "in_flight");
   const count = h("span", { class: "count" });
   const live = follow("topics", {}, (document_) => {
     const topics = document_.topics ?? [];
+    alerts.show(document_);
     recent.add(document_.time, topics);
     const all = { ...sum(topics), rate: document_.rates.total, flow: document_.flow };
     trend.add(document_.time, document_.is_incomplete ? null : document_.flow);
@@ -58,7 +61,12 @@ export function start() {
   });
   const controls = [count, searchField(table, "topics"), filterField(table, "Which topics", FILTERS), create];
   const bulk = bulkActions(table, { noun: "topic", refresh: () => live.refresh() });
-  content.append(tiles.element, charts.element, section("All topics", { controls }, bulk, table.element));
+  content.append(
+    alerts.element,
+    tiles.element,
+    charts.element,
+    section("All topics", { controls }, bulk, table.element),
+  );
   charts.recall();
   recent.recall();
 }
