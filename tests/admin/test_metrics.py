@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin
 from tests.support.admin_rig import AdminThread, basic, user_file
 from tests.support.embedded import create
+
+GUIDE = Path(__file__).parents[2] / "docs/ADMIN.md"
 
 
 def samples(admin: AdminThread, **headers: str) -> dict[str, float]:
@@ -55,3 +58,8 @@ def test_a_name_follows_prometheus(family: object) -> None:
     assert name.startswith(("nsqadmin_", "process_"))
     assert name.endswith("_total") == (kind == "counter")
     assert meaning.endswith(".")
+
+
+def test_the_guide_lists_every_metric_and_no_other() -> None:
+    listed = re.findall(r"^\| `(nsqadmin_[a-z0-9_]+)", GUIDE.read_text(), re.MULTILINE)
+    assert listed == [family.name for family in FAMILIES if family.name.startswith("nsqadmin_")]

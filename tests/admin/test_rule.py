@@ -125,6 +125,7 @@ def test_prometheus_is_told_the_same_of_metrics_that_there_are() -> None:
     for each in group["rules"]:
         named = {word for word in _words(each["expr"]) if word.startswith("nsqd_")}
         assert named
+        assert each["expr"].count("(") == each["expr"].count(")")
         assert named <= exported
     assert yaml.safe_load(prometheus_rules([])) == {"groups": []}
 

@@ -28,8 +28,8 @@ Without a file (--alert-rules-file), or before there is one, `BUILT_IN` holds. A
 page changes the rules it is written anew, and comments in it are lost.
 
 **For Prometheus** a rule becomes an expression over what nsqds export. It says the same of the same cluster, from
-Prometheus' own samples: rates are those of the last minute, a node is what Prometheus calls an instance, and a node is
-silent or gone when Prometheus had samples of it in the last hour and has none now.
+Prometheus' own samples: rates are those of the last minute, a node is what Prometheus calls an instance. It is silent
+when it is still a target and cannot be scraped, and gone, for an hour, when it is no target any more.
 """
 
 from __future__ import annotations
@@ -372,7 +372,6 @@ class RuleFile:
 # For Prometheus
 
 _WINDOW = "[1m]"
-_RECENTLY = "[1h]"
 
 
 def prometheus_rules(rules: Iterable[Rule]) -> str:
@@ -402,10 +401,9 @@ def _promql(rule: Rule) -> str:
         chosen = _selector(instance=rule.node)
         if rule.when is Condition.NODE_UNHEALTHY:
             return f"nsqd_healthy{chosen} == 0"
-        return (
-            f"count by (instance) (count_over_time(nsqd_info{chosen}{_RECENTLY}))"
-            f" unless count by (instance) (nsqd_info{chosen})"
-        )
+        if rule.when is Condition.NODE_SILENT:
+            return f"up{chosen} == 0 and on (instance) count_over_time(nsqd_info[1d])"
+        return f"count by (instance) (count_over_time(nsqd_info{chosen}[1h])) unless on (instance) up"
     return _of_channels(rule.when, _selector(topic=rule.topic, channel=rule.channel), rule.above)
 
 
