@@ -40,3 +40,28 @@ def test_what_is_wrong_is_seen_and_a_rule_is_changed(page: Page, cluster: Cluste
         page.get_by_role("button", name="Remove…").click()
         dialog.get_by_role("button", name="Remove").click()
         expect(now).to_contain_text("Nothing is wrong by these rules.")
+
+
+def test_a_node_is_drained_and_goes_on_again(page: Page, cluster: Cluster, tmp_path: Path) -> None:
+    with cluster.with_nsqd(tmp_path) as (_, node):
+        cluster.ask(node, "/pub?topic=leaving", b"x")
+        cluster.ask(node, "/channel/create?topic=leaving&channel=unread")
+        page.goto(f"{cluster.admin.url}/nodes/{node}")
+        page.get_by_role("button", name="Drain…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("1 message in 1 topic have to be worked off, by 0 consumers.")
+        expect(dialog).to_contain_text("1 channel without consumers, or paused: leaving / unread")
+        dialog.get_by_label("Type the name to confirm").fill(node)
+        dialog.get_by_role("button", name="Drain").click()
+        expect(page.locator("#notes")).to_contain_text(f"Node {node} is being drained; it holds 1 message in 1 topic.")
+        expect(page.locator("#state")).to_have_text("draining")
+        page.screenshot(path="/tmp/watch_node.png")
+        page.goto(f"{cluster.admin.url}/nodes")
+        row = page.get_by_role("row").filter(has_text="draining")
+        expect(row).to_have_count(1)
+        page.screenshot(path="/tmp/watch_nodes.png")
+        page.goto(f"{cluster.admin.url}/nodes/{node}")
+        page.get_by_role("button", name="Cancel drain…").click()
+        dialog.get_by_role("button", name="Cancel drain").click()
+        expect(page.locator("#state")).to_have_text("ready")
+        cluster.ask(node, "/topic/delete?topic=leaving")

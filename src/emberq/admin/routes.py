@@ -123,6 +123,7 @@ class _Table:
             "/api/nodes": api.nodes,
             "/api/nodes/{node}": api.node,
             "/api/counter": api.counter,
+            "/api/drain/{node}": api.drain,
             "/api/search/consumers": api.consumers,
             "/api/journal/{topic}": self._messages.journal,
             "/api/seek/{topic}/{channel}": self._messages.foresee,
@@ -169,6 +170,7 @@ class _Table:
         yield self._change("DELETE", "/api/topics/{topic}", api.delete, delete)
         yield self._change("DELETE", _CHANNEL, api.delete, delete)
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
+        yield self._change("POST", "/api/nodes/{node}", api.drain, Permission.DRAIN)
         yield self._change("DELETE", "/api/absent/{node}", api.dismiss, Permission.DISMISS)
         yield self._change("POST", "/api/marks", api.mark, Permission.MARK)
         yield self._change("PUT", "/api/rules", self._rules.put, Permission.RULES, max_bytes=MAX_RULES_BYTES)

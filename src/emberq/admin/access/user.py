@@ -13,7 +13,7 @@ It is read at the start and again on SIGHUP; if it cannot be used then, the user
 
     viewer     look at figures, nodes and pipelines
     operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies, change rules
-    admin      and what cannot be undone: empty, delete, tombstone
+    admin      and what cannot be undone: empty, delete, tombstone, drain
 
 **Passwords** are kept as scrypt hashes.
 
@@ -67,6 +67,8 @@ class Permission(enum.StrEnum):
     EMPTY = "empty"
     DELETE = "delete"
     TOMBSTONE = "tombstone"
+    DRAIN = "drain"
+    """Have a node emptied and stopped, or go on."""
 
 
 _OPERATOR = frozenset(

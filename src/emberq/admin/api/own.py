@@ -11,7 +11,7 @@ answered by sending the browser on: to `next`, which has to be a path of ours, o
     GET /api/rules               {"rules": […], "version": "…", "is_built_in": false, "is_writable": true,
                                   "webhook": "host", "message": ""}
     PUT /api/rules               {"rules": […], "version": "…"}          all of them; 409 RULES_CHANGED if the file is
-                                                            not of that version any more, 403 RULES_NOT_WRITABLE
+                                                            not of that version any more, or RULES_NOT_WRITABLE
     GET /api/rules/prometheus    the same as a rules file for Prometheus
 
 A rule has the keys that it has in the file (see `rule`). Of the webhook only the host is told, and pages cannot change
@@ -213,7 +213,7 @@ class RulesApi:
         try:
             is_saved = await asyncio.to_thread(self._rules.save, rules, version)
         except OSError as failure:
-            raise HttpError(403, f"RULES_NOT_WRITABLE: {failure.strerror or failure}") from failure
+            raise HttpError(409, f"RULES_NOT_WRITABLE: {failure.strerror or failure}") from failure
         if not is_saved:
             raise HttpError(409, "RULES_CHANGED")
         await self._gatherer.judge_again()

@@ -14,6 +14,7 @@ said in `document`.
     GET /api/history?topics=all             the last rates of every topic
     GET /api/history?channels=all           the last depths of every channel
     GET /api/absent                         the nodes that are silent or gone
+    GET /api/drain/<node>                   how far the drain of an nsqd is
     GET /api/alerts                         what is wrong by the rules, and what was lately (see `alert`)
 
 With `range=SECONDS` a history reaches back so far, at the resolution that is kept for that (see `history_store`).
@@ -48,6 +49,7 @@ from emberq.admin.document import (
     Document,
     channel_document,
     counters_document,
+    drain_document,
     node_document,
     producer_document,
     topic_document,
@@ -109,6 +111,11 @@ class ReadingApi:
         return await self._answer(
             lambda _, observer: observer.node(name), lambda node: node_document(node, now_ns=now_ns)
         )
+
+    async def drain(self, request: Request) -> Response:
+        """Whether an nsqd is being drained, and what it still holds."""
+        found = await self._cluster.actions.drain_state(request.params["node"])
+        return json(drain_document(found.value) | {"message": found.message})
 
     async def counter(self, _request: Request) -> Response:
         return await self._answer(
