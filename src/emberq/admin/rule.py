@@ -46,7 +46,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.file import replace_file
@@ -63,6 +63,7 @@ MAX_FOR_NS = 7 * 24 * 3600 * NS_PER_SECOND
 """What is tolerated for longer is no alert."""
 
 ANY = "*"
+WordT = TypeVar("WordT", bound=enum.StrEnum)
 
 _log = logging.getLogger(__name__)
 
@@ -199,9 +200,9 @@ def _text(said: Mapping[str, Any], key: str, default: str) -> str:
     return value
 
 
-def _word(said: Mapping[str, Any], key: str, words: type[Any], default: Any) -> Any:
+def _word(said: Mapping[str, Any], key: str, words: type[WordT], default: WordT | None) -> WordT:
     value = said.get(key, default)
-    if value not in set(words):
+    if not isinstance(value, str) or value not in set(words):
         raise RuleError(f"{key} must be one of {', '.join(words)}")
     return words(value)
 

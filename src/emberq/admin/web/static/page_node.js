@@ -78,7 +78,9 @@ class NodeTitle {
     setAttribute(this.#state, "hidden", document_.is_healthy === null);
     setText(this.#state, isWell ? (document_.is_draining ? "draining" : "ready") : document_.health);
     setAttribute(this.#state, "data-kind", isWell ? (document_.is_draining ? "warning" : "good") : "problem");
-    if (this.#button) setText(this.#button, document_.is_draining ? "Cancel drain…" : "Drain…");
+    if (this.#button === null) return;
+    setText(this.#button, document_.is_draining ? "Cancel drain…" : "Drain…");
+    setAttribute(this.#button, "class", document_.is_draining ? null : "danger-quiet");
   }
 }
 
