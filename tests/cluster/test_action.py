@@ -141,7 +141,7 @@ async def test_without_nsqlookupds_there_is_nowhere_to_create_anything(nsq: Embe
 async def test_a_node_is_drained_tells_what_it_holds_and_goes_on_when_that_is_cancelled(nsq: EmbeddedThread) -> None:
     view, node = through_nsqds(nsq), nsq.nsqd_http_addresses[0]
     create(nsq, "drained", "c")
-    publish(nsq, "drained", "one", "two")
+    publish(nsq, "drained", b"one", b"two")
     assert not (await view.actions.drain_state(node)).value.is_draining
     begun = (await view.actions.drain(node)).value
     assert begun.is_draining

@@ -125,12 +125,15 @@ _NODE_TEXTS: Mapping[Condition, Callable[[Look], Iterator[tuple[str, str]]]] = {
 
 def _of_channels(rules: Sequence[Rule], look: Look, history: History) -> Iterator[tuple[AlertKey, RuleFinding]]:
     rules_of_idle = [rule for rule in rules if rule.when in _OF_RATES]
+    needs_reasons = any(rule.when in _REASONS for rule in rules)
     lacking = look.incomplete_topics()
     for state in channel_states(look, history):
         if state.topic in lacking:
             continue
-        for rule in rules if state.total.depth else rules_of_idle:
-            value = _value(rule.when, state, history)
+        waits = state.total.depth > 0
+        reasons = state.reasons if waits and needs_reasons else ()
+        for rule in rules if waits else rules_of_idle:
+            value = _value(rule.when, state, reasons, history)
             if value is not None and value > rule.above and rule.concerns(state.topic, state.channel):
                 key = AlertKey(rule.name, state.topic, state.channel)
                 yield key, RuleFinding(rule, _CHANNEL_TEXTS[rule.when](value), value)
@@ -146,7 +149,7 @@ _REASONS = {
 }
 
 
-def _value(when: Condition, state: ChannelState, history: History) -> float | None:
+def _value(when: Condition, state: ChannelState, reasons: Sequence[Reason], history: History) -> float | None:
     """What the rule's threshold is compared with; None if the rule does not hold anyway, or nothing is known."""
     rates, depth = state.rates, state.total.depth
     match when:
@@ -159,7 +162,7 @@ def _value(when: Condition, state: ChannelState, history: History) -> float | No
         case Condition.REQUEUED:
             return None if rates is None else rates.requeued
         case _:
-            if _REASONS[when] not in state.reasons:
+            if _REASONS[when] not in reasons:
                 return None
             return rates.came - rates.left if when is Condition.GROWING and rates is not None else depth
 

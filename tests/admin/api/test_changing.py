@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 DONE = (200, {"message": ""})
 
-WRITES = [
+WRITES: list[tuple[str, str, dict[str, Any] | None]] = [
     ("POST", "/api/topics", {"topic": "new"}),
     ("POST", "/api/topics/t", {"action": "pause"}),
     ("POST", "/api/topics/t/ch", {"action": "pause"}),
@@ -226,7 +226,7 @@ def test_a_node_is_drained_which_the_pages_show_until_it_is_cancelled(
     admin: AdminThread, cluster: EmbeddedThread
 ) -> None:
     create(cluster, "t", "c")
-    publish(cluster, "t", "one")
+    publish(cluster, "t", b"one")
     node = cluster.nsqd_http_addresses[0]
 
     def shown() -> dict[str, Any]:
