@@ -26,6 +26,7 @@ PAGES = [
     "/lookup",
     "/pipelines",
     "/alerts",
+    "/settings",
     f"/search?q={TOPIC}",
     "/search",
     "/login",

@@ -68,8 +68,9 @@ A browser takes a document every few seconds, so it must stay small however larg
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -208,6 +209,40 @@ def drain_document(state: DrainState) -> Document:
             {"topic_name": topic, "message_count": count, "waits_for": reason} for topic, count, reason in state.waits
         ],
     }
+
+
+def settings_document(settings: Mapping[str, Mapping[str, Any]]) -> Document:
+    """The settings of nodes, option by option: each value with the nodes that have it, the most common one first."""
+    options: list[Document] = []
+    for option in sorted({option for of_node in settings.values() for option in of_node}):
+        nodes_by_value: dict[str, list[str]] = {}
+        for node in sorted(settings):
+            written = json.dumps(settings[node].get(option), sort_keys=True)
+            nodes_by_value.setdefault(written, []).append(node)
+        values = sorted(nodes_by_value.items(), key=lambda each: -len(each[1]))
+        listed = [{"value": json.loads(written), "nodes": nodes} for written, nodes in values]
+        options.append({"option": option, "is_own": option in _OWN_OPTIONS, "values": listed})
+    return {"nodes": sorted(settings), "options": options}
+
+
+_OWN_OPTIONS = frozenset(
+    {
+        "broadcast_address",
+        "broadcast_http_port",
+        "broadcast_tcp_port",
+        "data_path",
+        "http_address",
+        "https_address",
+        "id",
+        "node_id",
+        "tcp_address",
+        "tls_cert",
+        "tls_key",
+        "topology_region",
+        "topology_zone",
+    }
+)
+"""Options that nodes are expected to differ in."""
 
 
 def counters_document(counters: Iterable[ChannelCounter]) -> Document:

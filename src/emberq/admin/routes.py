@@ -124,6 +124,7 @@ class _Table:
             "/api/nodes/{node}": api.node,
             "/api/counter": api.counter,
             "/api/drain/{node}": api.drain,
+            "/api/settings": api.settings,
             "/api/search/consumers": api.consumers,
             "/api/journal/{topic}": self._messages.journal,
             "/api/seek/{topic}/{channel}": self._messages.foresee,

@@ -27,6 +27,7 @@ PAGES = {
     "/pipelines": "pipelines",
     "/channels": "channels",
     "/alerts": "alerts",
+    "/settings": "settings",
     "/search": "search",
     "/login": "login",
 }

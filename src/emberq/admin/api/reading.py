@@ -14,6 +14,7 @@ said in `document`.
     GET /api/history?topics=all             the last rates of every topic
     GET /api/history?channels=all           the last depths of every channel
     GET /api/absent                         the nodes that are silent or gone
+    GET /api/settings                       the settings of all nsqds, option by option, and how they differ
     GET /api/drain/<node>                   how far the drain of an nsqd is
     GET /api/alerts                         what is wrong by the rules, and what was lately (see `alert`)
 
@@ -52,6 +53,7 @@ from emberq.admin.document import (
     drain_document,
     node_document,
     producer_document,
+    settings_document,
     topic_document,
 )
 from emberq.admin.live import CONTENT_TYPE, Gatherer, LiveView, Subject, encode_in_pieces
@@ -116,6 +118,10 @@ class ReadingApi:
         """Whether an nsqd is being drained, and what it still holds."""
         found = await self._cluster.actions.drain_state(request.params["node"])
         return json(drain_document(found.value) | {"message": found.message})
+
+    async def settings(self, _request: Request) -> Response:
+        """The settings of all nsqds, and how they differ."""
+        return await self._answer(lambda _, observer: observer.settings(), settings_document)
 
     async def counter(self, _request: Request) -> Response:
         return await self._answer(

@@ -4,6 +4,7 @@ import { path } from "./api.js";
 import { figureColumn, nameColumn, rateColumn } from "./column.js";
 import { config } from "./config.js";
 import { h, setAttribute, setText } from "./dom.js";
+import { exportButtons } from "./export.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { content, label, searchField, section } from "./panel.js";
@@ -12,7 +13,9 @@ import { DataTable } from "./table.js";
 export function start() {
   const table = nodeTable();
   const count = h("span", { class: "count" });
-  content.append(section("All nodes", { controls: [count, searchField(table, "nodes")] }, table.element));
+  const settings = h("a", { href: path("settings") }, "Their settings");
+  const controls = [count, settings, searchField(table, "nodes"), exportButtons(table, "nsq-nodes")];
+  content.append(section("All nodes", { controls }, table.element));
   follow("nodes", {}, ({ nodes }) => {
     table.setRows(nodes ?? []);
     setText(count, format.counted((nodes ?? []).length, "node"));

@@ -14,6 +14,7 @@ import {
   requeueColumn,
 } from "./column.js";
 import { h, setText } from "./dom.js";
+import { exportButtons } from "./export.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { button, content, filterField, searchField, section, Tiles } from "./panel.js";
@@ -59,7 +60,13 @@ export function start() {
   const create = button("Create topic…", { kind: "primary", permission: "create" }, async () => {
     if (await askAndCreate()) live.refresh();
   });
-  const controls = [count, searchField(table, "topics"), filterField(table, "Which topics", FILTERS), create];
+  const controls = [
+    count,
+    searchField(table, "topics"),
+    filterField(table, "Which topics", FILTERS),
+    exportButtons(table, "nsq-topics"),
+    create,
+  ];
   const bulk = bulkActions(table, { noun: "topic", refresh: () => live.refresh() });
   content.append(
     alerts.element,

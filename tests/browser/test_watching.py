@@ -1,4 +1,4 @@
-"""What is wrong stands on the first page, and the rules that say so can be changed on a page of their own."""
+"""What an operator watches: what is wrong and by which rules, nodes that leave, and how nodes are set up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-from tests.browser.cluster import Cluster
+from tests.browser.cluster import Cluster, running_cluster
 
 RULES = '[[rule]]\nname = "Too deep"\nwhen = "depth"\nabove = 2\nseverity = "critical"\ntopic = "alarm*"\n'
 
@@ -42,10 +42,11 @@ def test_what_is_wrong_is_seen_and_a_rule_is_changed(page: Page, cluster: Cluste
         expect(now).to_contain_text("Nothing is wrong by these rules.")
 
 
-def test_a_node_is_drained_and_goes_on_again(page: Page, cluster: Cluster, tmp_path: Path) -> None:
-    with cluster.with_nsqd(tmp_path) as (_, node):
-        cluster.ask(node, "/pub?topic=leaving", b"x")
-        cluster.ask(node, "/channel/create?topic=leaving&channel=unread")
+def test_a_node_is_drained_and_goes_on_again(page: Page, tmp_path: Path) -> None:
+    with running_cluster(tmp_path, "--live-interval=100ms") as cluster:  # one that has nothing else to hold
+        node = cluster.nodes[0]
+        cluster.create("leaving", "unread", nodes=(0,))
+        cluster.publish("leaving", b"x")
         page.goto(f"{cluster.admin.url}/nodes/{node}")
         page.get_by_role("button", name="Drain…").click()
         dialog = page.get_by_role("dialog")
@@ -56,10 +57,26 @@ def test_a_node_is_drained_and_goes_on_again(page: Page, cluster: Cluster, tmp_p
         expect(page.locator("#notes")).to_contain_text(f"Node {node} is being drained; it holds 1 message in 1 topic.")
         expect(page.locator("#state")).to_have_text("draining")
         page.goto(f"{cluster.admin.url}/nodes")
-        row = page.get_by_role("row").filter(has_text="draining")
-        expect(row).to_have_count(1)
+        rows = page.get_by_role("table", name="Nodes").locator("tbody tr[data-key]")
+        expect(rows.filter(has_text="draining")).to_have_count(1)
+        expect(rows.filter(has_text="ready")).to_have_count(1)
         page.goto(f"{cluster.admin.url}/nodes/{node}")
         page.get_by_role("button", name="Cancel drain…").click()
         dialog.get_by_role("button", name="Cancel drain").click()
         expect(page.locator("#state")).to_have_text("ready")
-        cluster.ask(node, "/topic/delete?topic=leaving")
+
+
+def test_settings_of_nodes_are_compared_and_taken_home_as_a_file(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/nodes")
+    page.get_by_role("link", name="Their settings").click()
+    rows = page.get_by_role("table", name="Settings").locator("tbody tr[data-key]")
+    expect(page.get_by_text("2 nodes, none differs")).to_be_visible()
+    page.get_by_label("Which options").select_option("differing")
+    row = rows.filter(has_text="data_path")
+    expect(row).to_contain_text(f"on {cluster.nodes[1]}" if cluster.nodes[0] < cluster.nodes[1] else cluster.nodes[0])
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the rows shown as CSV").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert lines[0] == "Option,Most nodes,Others"
+    assert any(line.startswith("data_path,") for line in lines)
+    assert download.value.suggested_filename == "nsq-settings.csv"
