@@ -411,7 +411,9 @@ class Webhook:
                 self._has_news.clear()
                 continue
             told = dict(islice(self._waiting.items(), MAX_TOLD))
-            if await self._is_taken(self._message(list(told.values()))):
+            now_ns = self._clock.wall_ns()
+            message = encode_message(list(told.values()), firing_count=self._firing_count, time_ns=now_ns)
+            if await self._is_taken(message):
                 self._failure_count = 0
                 for key, document in told.items():
                     if self._waiting.get(key) is document:  # else it has changed meanwhile
@@ -447,20 +449,22 @@ class Webhook:
         self._alarm.set(self._clock.monotonic_ns() + duration_ns)
         await self._is_rested.wait()
 
-    def _message(self, alerts: Sequence[Document]) -> bytes:
-        lines = [_line(alert) for alert in alerts[:MAX_LINES]]
-        if len(alerts) > MAX_LINES:
-            lines.append(f"and {len(alerts) - MAX_LINES} more")
-        return encode_json(
-            {
-                "version": 1,
-                "via": socket.gethostname(),
-                "time": _seconds(self._clock.wall_ns()),
-                "firing_count": self._firing_count,
-                "text": "\n".join(lines),
-                "alerts": list(alerts),
-            }
-        )
+
+def encode_message(alerts: Sequence[Document], *, firing_count: int, time_ns: int) -> bytes:
+    """What the webhook is sent: documents of alerts, how many are firing in all, and when."""
+    lines = [_line(alert) for alert in alerts[:MAX_LINES]]
+    if len(alerts) > MAX_LINES:
+        lines.append(f"and {len(alerts) - MAX_LINES} more")
+    return encode_json(
+        {
+            "version": 1,
+            "via": socket.gethostname(),
+            "time": _seconds(time_ns),
+            "firing_count": firing_count,
+            "text": "\n".join(lines),
+            "alerts": list(alerts),
+        }
+    )
 
 
 def _line(alert: Mapping[str, Any]) -> str:
