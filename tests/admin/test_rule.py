@@ -101,6 +101,7 @@ def test_what_cannot_be_a_rule_is_refused_with_the_reason(said: dict[str, Any], 
 def test_a_file_with_what_it_cannot_have_is_refused() -> None:
     for content, why in (
         (b"webhook = 'ftp://x'", "webhook must be a URL"),
+        (b"webhook = 'http://[x'", "webhook must be a URL"),
         (b"rules = 1", 'it has no "rules"'),
         (b"[[rule", "it is not TOML"),
         (b"[rule]\nname = 'x'", "rules must be a list"),

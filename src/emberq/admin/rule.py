@@ -47,6 +47,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.file import replace_file
@@ -278,7 +279,7 @@ class RuleSet:
         if unknown:
             raise RuleError(f"it has no {quoted(unknown[0])}; there are webhook and [[rule]]")
         webhook = _text(said, "webhook", "")
-        if webhook and not re.match(r"https?://[^/]", webhook):
+        if webhook and not _is_web_address(webhook):
             raise RuleError("webhook must be a URL that begins with http:// or https://")
         return cls(rules=parse_rules(said.get("rule", [])), webhook=webhook, version=_version(content))
 
@@ -290,6 +291,14 @@ class RuleSet:
             for rule in self.rules
         ]
         return ("\n\n".join([*head, *tables]) + "\n").encode()
+
+
+def _is_web_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def parse_rules(said: Any) -> tuple[Rule, ...]:

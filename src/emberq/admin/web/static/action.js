@@ -382,7 +382,21 @@ function address(topic, channel) {
   return channel ? apiPath("topics", topic, channel) : apiPath("topics", topic);
 }
 
+const NAMES = "has 1 to 64 letters, digits, dots, underscores and dashes; #ephemeral may stand behind them";
+/** What a refusal means, by the word that it begins with. */
+const REFUSALS = {
+  INVALID_TOPIC: `the name of a topic ${NAMES}`,
+  INVALID_CHANNEL: `the name of a channel ${NAMES}`,
+  INVALID_DEAD_LETTER_TOPIC: `the name of a topic ${NAMES}`,
+  NODE_NOT_FOUND: "no node of the cluster has this address",
+  TOPIC_NOT_FOUND: "no node has this topic",
+  CHANNEL_NOT_FOUND: "no node has this channel",
+  RULES_CHANGED: "the rules were changed elsewhere; they are shown as they are now",
+};
+
 function readable(failure) {
+  const meaning = REFUSALS[failure.message.split(":")[0]];
+  if (meaning !== undefined) return `${meaning} (${failure.message}).`;
   if (failure.status === 403) return `you may not do this (${failure.message}).`;
   return failure.message;
 }
