@@ -37,7 +37,7 @@ from hypothesis import Phase, settings
 
 from quality.twin import ROOT, SOURCE, files_testing
 
-COPIED = ("src", "tests", "bench", "quality", "examples", "docs", "contrib", "pyproject.toml")
+COPIED = ("src", "tests", "bench", "quality", "examples", "docs", "deploy", "pyproject.toml")
 """What tests may read. Where one of them does not exist, it is left out."""
 
 TIME_FACTOR = 4

@@ -13,6 +13,7 @@ from emberq.admin.document import (
     client_document,
     latency_document,
     producer_document,
+    settings_document,
     slowest_ns,
     topic_document,
 )
@@ -102,3 +103,28 @@ def test_what_was_not_measured_has_no_slowest_message() -> None:
 def test_what_is_no_number_does_not_break_the_document(value: float) -> None:
     shown = latency_document(latency_of({"count": 1, "percentiles": [{"quantile": value, "value": value}]}))
     assert json.loads(encode_json(shown))["percentiles"][0]["max"] == 0
+
+
+def test_settings_are_told_option_by_option_with_the_most_common_value_first() -> None:
+    common = {"tcp_address": "0.0.0.0:4150", "mem_queue_size": 100}
+    document = settings_document({"a:1": common, "b:1": common | {"mem_queue_size": 5, "new": [1]}, "c:1": common})
+    assert document == {
+        "nodes": ["a:1", "b:1", "c:1"],
+        "options": [
+            {
+                "option": "mem_queue_size",
+                "is_own": False,
+                "values": [{"value": 100, "nodes": ["a:1", "c:1"]}, {"value": 5, "nodes": ["b:1"]}],
+            },
+            {
+                "option": "new",
+                "is_own": False,
+                "values": [{"value": None, "nodes": ["a:1", "c:1"]}, {"value": [1], "nodes": ["b:1"]}],
+            },
+            {
+                "option": "tcp_address",
+                "is_own": True,
+                "values": [{"value": "0.0.0.0:4150", "nodes": ["a:1", "b:1", "c:1"]}],
+            },
+        ],
+    }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import pytest
@@ -32,7 +32,7 @@ class Watched:
         self.options = options
         self.admin: AdminThread
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> Self:
         self.nsqd.__enter__()
         self.admin = AdminThread(nsqd_http_address=(self.nsqd.address,), clock=self.clock, **self.options)
         self.admin.__enter__()

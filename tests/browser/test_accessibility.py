@@ -25,6 +25,8 @@ PAGES = [
     "/counter",
     "/lookup",
     "/pipelines",
+    "/alerts",
+    "/settings",
     f"/search?q={TOPIC}",
     "/search",
     "/login",

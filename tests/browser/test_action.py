@@ -78,7 +78,7 @@ def test_a_name_that_is_refused(page: Page, cluster: Cluster, complaints: Compla
     page.goto(f"{cluster.admin.url}/lookup")
     page.get_by_role("textbox", name="Topic").fill("no spaces, please")
     page.get_by_role("button", name="Create").click()
-    noted(page, "INVALID_TOPIC")
+    noted(page, "the name of a topic has 1 to 64 letters")
 
 
 @pytest.mark.parametrize("of", ["topic", "channel"])

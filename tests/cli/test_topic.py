@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ from emberq.embedded import EmbeddedThread
 from tests.cli.pseudo_terminal import PseudoTerminal
 from tests.cli.screen import Screen
 from tests.support.embedded import Broker, create, http_of, publish
+from tests.support.nsqd_process import NsqdProcess
 from tests.support.waiting import wait_until
 
 Captured = pytest.CaptureFixture[str]
@@ -152,3 +156,33 @@ def test_what_is_not_there_is_told(nsq: EmbeddedThread, words: list[str], told: 
     create(nsq, "orders")
     assert main([*words, nsqd_flag(nsq)]) == FAILED
     assert told in capsys.readouterr().err
+
+
+def test_a_node_is_drained_and_waited_for_until_it_has_stopped(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "data").mkdir()
+    flags = ("--http-address=127.0.0.1:0", "--broadcast-address=127.0.0.1")
+    with NsqdProcess(*flags, data_path=tmp_path / "data", log_path=tmp_path / "log") as nsqd:
+        listening = re.compile(r"HTTP: listening on (127\.0\.0\.1:\d+)")
+        wait_until(lambda: listening.search(nsqd.log) is not None)
+        node = listening.findall(nsqd.log)[0]
+        http = http_of(node)
+        where = f"--nsqd-http-address={node}"
+        http.post("/pub?topic=t", b"one")
+        http.post("/channel/create?topic=t&channel=c")
+        assert main(["node", "drain", node, where, "--yes"]) == DONE
+        assert f"{node} is being drained; it holds 1 message in 1 topic" in capsys.readouterr().out
+        assert main(["node", "drain", node, where, "--cancel"]) == DONE
+        assert f"{node} takes messages again" in capsys.readouterr().out
+        assert http.post("/pub?topic=t", b"two").status == 200
+
+        def empty() -> None:
+            wait_until(lambda: http_of(node).get("/drain").json()["draining"])
+            http_of(node).post("/channel/empty?topic=t&channel=c")
+
+        with ThreadPoolExecutor(1) as other:
+            emptied = other.submit(empty)
+            assert main(["node", "drain", node, where, "--yes", "--wait", "--json"]) == DONE
+            emptied.result()
+        told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert told == [{"node": node, "draining": True, "messages": 2}, {"node": node, "drained": True}]
+        assert nsqd.wait() == 0

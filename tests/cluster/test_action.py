@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from emberq.cluster.action import Verb
+from emberq.base.clock import SystemClock
+from emberq.cluster.action import DrainUnknownError, Verb
 from emberq.cluster.stats import ChannelFigures
 from emberq.cluster.upstream import NodeNotFoundError, UpstreamsFailedError
 from emberq.embedded import EmbeddedThread
@@ -135,6 +136,32 @@ async def test_without_nsqlookupds_there_is_nowhere_to_create_anything(nsq: Embe
     assert (await view.topology.topics()).value == ()
     with pytest.raises(UpstreamsFailedError, match=r"^failed to query any nsqlookupd: $"):
         await view.actions.create("t", "c")
+
+
+async def test_a_node_is_drained_tells_what_it_holds_and_goes_on_when_that_is_cancelled(nsq: EmbeddedThread) -> None:
+    view, node = through_nsqds(nsq), nsq.nsqd_http_addresses[0]
+    create(nsq, "drained", "c")
+    publish(nsq, "drained", b"one", b"two")
+    assert not (await view.actions.drain_state(node)).value.is_draining
+    begun = (await view.actions.drain(node)).value
+    assert begun.is_draining
+    assert (begun.message_count, begun.topic_count) == (2, 1)
+    assert begun.waits == (("drained", 2, "consumers"),)
+    assert (await view.actions.drain_state(node)).value == begun
+    figures = (await view.observer.survey(SystemClock())).value.nodes[node]
+    assert (figures.is_draining, figures.is_healthy, figures.health) == (True, True, "OK")
+    assert not (await view.actions.drain(node, is_cancelled=True)).value.is_draining
+    await view.actions.delete("drained")
+    with pytest.raises(NodeNotFoundError):
+        await view.actions.drain("127.0.0.1:1")
+
+
+async def test_an_nsqd_of_another_make_cannot_be_drained(ensemble: Ensemble) -> None:
+    node = ensemble.nsqds[0].address
+    with pytest.raises(DrainUnknownError, match="only emberq's nsqd can"):
+        await ensemble.view.actions.drain(node)
+    with pytest.raises(DrainUnknownError):
+        await ensemble.view.actions.drain_state(node)
 
 
 async def test_only_a_node_of_the_cluster_can_be_tombstoned(nsq: EmbeddedThread) -> None:

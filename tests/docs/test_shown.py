@@ -17,8 +17,10 @@ import pytest
 from emberq import client
 from emberq.admin.access.gate import Visitor
 from emberq.admin.access.user import Role
+from emberq.admin.alert import Alert, AlertKey, RuleFinding, encode_message
 from emberq.admin.audit import ActionOutcome, Audit, AuditedAction
-from emberq.base.clock import ManualClock
+from emberq.admin.rule import BUILT_IN, RuleSet
+from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.base.flag import parse_flags
 from emberq.base.settings import SettingTable
 from emberq.cli.catalog import CommandEntry, catalog
@@ -240,13 +242,27 @@ def test_the_limits_of_the_operations_guide_are_limits() -> None:
 
 
 async def test_the_audit_line_of_the_admin_guide_is_one(tmp_path: Path) -> None:
-    (shown,) = (json.loads(block.text) for block in blocks(DOCS / "ADMIN.md") if block.kind == "json")
+    _, shown = (json.loads(block.text) for block in blocks(DOCS / "ADMIN.md") if block.kind == "json")
     request = Request("DELETE", "/api/topics/orders", remote_address=shown["remote"])
     action = AuditedAction(action=shown["action"], topic=shown["topic"])
     audit = Audit(str(tmp_path / "audit"), clock=ManualClock())
     await audit.record(request, Visitor("ada", Role.ADMIN), action, ActionOutcome.DONE, "")
     written = json.loads((tmp_path / "audit").read_text())
     assert {**written, "time": ""} == {**shown, "time": ""}
+
+
+def test_the_rules_of_the_admin_guide_hold_and_lead_to_the_message_that_it_shows() -> None:
+    guide = (DOCS / "ADMIN.md").read_text()
+    assert all(f"| {rule.name} |" in guide for rule in BUILT_IN)
+    (rules,) = (RuleSet.parse(block.text.encode()) for block in blocks(DOCS / "ADMIN.md") if block.kind == "toml")
+    shown, _ = (json.loads(block.text) for block in blocks(DOCS / "ADMIN.md") if block.kind == "json")
+    (told,) = shown["alerts"]
+    key = AlertKey(told["rule"], told["topic"], told["channel"])
+    finding = RuleFinding(rules.rules[0], told["text"], told["value"])
+    since_ns = int(told["since"]) * NS_PER_SECOND
+    alert = Alert(key=key, finding=finding, began_ns=0, since_ns=since_ns, is_firing=True)
+    message = encode_message([alert.document()], firing_count=1, time_ns=int(shown["time"]) * NS_PER_SECOND)
+    assert json.loads(message) | {"via": shown["via"]} == shown
 
 
 def test_the_errors_of_the_client_guide_are_those_of_the_client() -> None:
@@ -273,7 +289,7 @@ def test_the_policy_file_of_the_storage_page_is_read_and_written_as_shown(tmp_pa
 # Every block.
 
 CHECKED = {
-    "ADMIN.md": {"sh": "test_admin_guide.py", "json": "test_shown.py"},
+    "ADMIN.md": {"sh": "test_admin_guide.py", "json": "test_shown.py", "toml": "test_shown.py"},
     "CELERY.md": {"python": "test_guides.py"},
     "CLIENT.md": {
         "console": "test_shown.py",

@@ -83,6 +83,7 @@ PASSED_BY = {
         "wire/mpub",
     },
     "GET /stats": {
+        "nsqd/drain",  # whether it is on
         "base/metrics",  # a figure of memory, health or depth each
         "broker/classic",
         "broker/deferred",
@@ -97,6 +98,9 @@ PASSED_BY = {
         "spark/channel_source",  # whether this is the process of a reader
     },
     "One admin page": {
+        "admin/alert",  # the look held against the rules
+        "admin/attention",
+        "admin/rule",
         "admin/access/user",  # what a role may do
         "admin/history",  # keeps each look
         "admin/options",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,7 +20,6 @@ from emberq.nsqd.metrics import FAMILIES, MemoryStats, Scrape, pieces, read_syst
 from tests.broker.rig import Rig
 
 ROOT = Path(__file__).parents[2]
-DASHBOARD = ROOT / "contrib/grafana/emberq-nsqd.json"
 MANUAL = ROOT / "docs/OPERATIONS.md"
 
 LATENCY = LatencySummary(12, (Percentile(0.99, 250 * NS_PER_MS), Percentile(0.5, NS_PER_MS)))
@@ -362,42 +359,6 @@ def test_names_keep_to_the_conventions_of_prometheus() -> None:
     for family in FAMILIES:
         assert re.fullmatch(r"(nsqd|process)_[a-z0-9_]+", family.name)
         assert family.name.endswith("_total") == (family.kind == "counter")
-
-
-def expressions(node: Any) -> list[str]:
-    """Every query of a dashboard, wherever it stands."""
-    if isinstance(node, list):
-        return [found for item in node for found in expressions(item)]
-    if isinstance(node, dict):
-        own = [node[key] for key in ("expr", "query") if isinstance(node.get(key), str)]
-        return own + [found for item in node.values() for found in expressions(item)]
-    return []
-
-
-def metrics_of(query: str) -> set[str]:
-    return set(re.findall(r"\b(?:nsqd|process)_[a-z0-9_]+", query))
-
-
-def test_the_dashboard_asks_only_for_what_is_exported() -> None:
-    queries = expressions(json.loads(DASHBOARD.read_text()))
-    assert len(queries) > 20
-    used = set().union(*map(metrics_of, queries))
-    assert used <= EXPORTED
-    assert {"nsqd_channel_depth", "nsqd_channel_in_flight", "nsqd_loop_lag_recent_max_seconds"} <= used
-
-
-def test_the_panels_of_the_dashboard_do_not_overlap() -> None:
-    cells: set[tuple[int, int]] = set()
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        place = panel["gridPos"]
-        own = {
-            (x, y)
-            for x in range(place["x"], place["x"] + place["w"])
-            for y in range(place["y"], place["y"] + place["h"])
-        }
-        assert max(x for x, _ in own) < 24
-        assert not own & cells, panel["title"]
-        cells |= own
 
 
 def test_the_manual_lists_every_metric_and_no_other() -> None:

@@ -65,6 +65,11 @@ class Absence:
         """Whether the cluster does not list it any more."""
         return self.presence is Presence.GONE
 
+    @property
+    def was_draining(self) -> bool:
+        """Whether it was on its way out when it was last heard of: then it is no accident that it is gone."""
+        return self.figures is not None and self.figures.is_draining
+
     def held(self, topic: str = "", channel: str = "") -> int | None:
         """Messages that waited in it: in all, in a topic with its channels, or in a channel; None if it had none such.
 
@@ -91,6 +96,7 @@ class Absence:
             "depth": self.held(),
             "client_count": None if figures is None else sum(figures.columns["client_count"]),
             "topic_count": None if figures is None else figures.topic_count,
+            **({"was_draining": True} if self.was_draining else {}),
             **({"held_here": self.held(topic, channel)} if topic else {}),
         }
 

@@ -12,6 +12,8 @@ why it may need a person, in this order:
 
 What is paused is neither stuck nor growing: it does what it was told.
 
+What an operator is told of, and after how long, is said by rules (`rule`), which judge by the same states (`alert`).
+
 Rates are means of the last half minute, where there is a history, because a single look sees bursts.
 
 **The age of the oldest message** is reckoned, for nsqd does not tell it: the history says how much came in, so it also
@@ -79,6 +81,30 @@ def _grows(rates: Rates) -> bool:
     return rates.came - rates.left > max(_LEAST_NET, _STEADY_SHARE * rates.came)
 
 
+class ChannelState(NamedTuple):
+    """A channel over all nodes, with all that is judged by."""
+
+    topic: str
+    channel: str
+    total: Total
+    rates: Rates | None
+    """Means of the last half minute, where there is a history."""
+    topic_paused: bool
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """Why it needs attention."""
+        return reasons_of(self.total, self.rates, is_paused=self.topic_paused or self.total.paused)
+
+
+def channel_states(look: Look, history: History) -> Iterator[ChannelState]:
+    """Every channel, by topic and name: for the page that lists them, and for the rules (see `alert`)."""
+    for topic, of_topic, channels in look.survey.topic_totals():
+        for name, channel in channels:
+            rates = history.recent_rates_of(topic, name) or channel.rates
+            yield ChannelState(topic, name, channel, rates, of_topic.paused)
+
+
 def channels_view(look: Look, history: History) -> Document:
     """Every channel in a line."""
     lines = list(islice(_lines(look, history), MAX_CHANNEL_LINES))
@@ -90,22 +116,20 @@ def channels_view(look: Look, history: History) -> Document:
 
 def _lines(look: Look, history: History) -> Iterator[Document]:
     lacking = look.incomplete_topics()
-    for topic, of_topic, channels in look.survey.topic_totals():
-        for name, channel in channels:
-            line = _line(channel, history.recent_rates_of(topic, name) or channel.rates, is_paused=of_topic.paused)
-            oldest_s, is_least = history.waiting_s(topic, name, channel.depth)
-            yield {
-                "topic_name": topic,
-                "channel_name": name,
-                **line,
-                "oldest_s": oldest_s,
-                "is_older": is_least,
-                "is_incomplete": topic in lacking,
-            }
+    for state in channel_states(look, history):
+        oldest_s, is_least = history.waiting_s(state.topic, state.channel, state.total.depth)
+        yield {
+            "topic_name": state.topic,
+            "channel_name": state.channel,
+            **_line(state),
+            "oldest_s": oldest_s,
+            "is_older": is_least,
+            "is_incomplete": state.topic in lacking,
+        }
 
 
-def _line(channel: Total, rates: Rates | None, *, is_paused: bool) -> Document:
-    reasons = reasons_of(channel, rates, is_paused=is_paused or channel.paused)
+def _line(state: ChannelState) -> Document:
+    channel, reasons = state.total, state.reasons
     return {
         "depth": channel.depth,
         "backend_depth": channel.backend_depth,
@@ -117,11 +141,11 @@ def _line(channel: Total, rates: Rates | None, *, is_paused: bool) -> Document:
         "client_count": channel.client_count,
         "node_count": channel.node_count,
         "paused": channel.paused,
-        "topic_paused": is_paused,
+        "topic_paused": state.topic_paused,
         "reasons": reasons,
         "attention": sum(1 << _GRAVITY[reason] for reason in reasons),
         "e2e_p99": slowest_ns(channel.latency),
-        **flow_document(rates),
+        **flow_document(state.rates),
     }
 
 

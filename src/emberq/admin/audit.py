@@ -111,14 +111,14 @@ class Recorder:
         await self.audit.record(request, visitor, deed, ActionOutcome.REFUSED, reason)
 
 
-_UNMARKED = ("create_", "publish", "dismiss_", "mark")
+_UNMARKED = ("create_", "publish", "dismiss_", "mark", "change_rules")
 """How actions begin that leave no mark, or are one."""
 
 
 def _mark(deed: AuditedAction, user: str, time_ns: int) -> HistoryMark:
-    verb = deed.action.partition("_")[0]
+    verb = "cancel drain" if deed.action.startswith("cancel_drain") else deed.action.partition("_")[0]
     what = f"{deed.topic} / {deed.channel}" if deed.channel else deed.topic
-    parts = (f"{verb} {what}", f"on {deed.node}" if deed.node else "", f"by {user}" if user else "")
+    parts = (verb, what, f"on {deed.node}" if deed.node else "", f"by {user}" if user else "")
     text = " ".join(part for part in parts if part)
     return HistoryMark(time_ns, "action", text, topic=deed.topic, channel=deed.channel, node=deed.node)
 

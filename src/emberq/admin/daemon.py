@@ -12,16 +12,19 @@ from typing import Any, cast
 import emberq
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Role, UserFileError
+from emberq.admin.alert import Alerts, Webhook
 from emberq.admin.audit import Audit, Notifier, Recorder
 from emberq.admin.history import NODES, SERIES, History
 from emberq.admin.history_store import HistoryStore, HistoryStoreError, Marks
 from emberq.admin.live import Gatherer
 from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
+from emberq.admin.rule import RuleError, RuleFile
 from emberq.base.address import parse_tcp_address, split_scheme
-from emberq.base.clock import NS_PER_MS, Clock, SystemClock
-from emberq.base.daemon import LoopTimers, Sweeper
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock, SystemClock
+from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
 from emberq.base.listener import Listener, ListenError
+from emberq.base.metrics import DaemonScrape
 from emberq.base.program import StartError
 from emberq.base.settings import OptionsError
 from emberq.base.timers import Timers
@@ -53,6 +56,8 @@ class Nsqadmin:
         self._timers = Timers()
         self._loop_timers: LoopTimers | None = None
         self._sweeper = Sweeper(timers=self._timers, clock=clock)
+        self._loop_lag = LoopLag(timers=self._timers, clock=clock)
+        self._start_time_s = clock.wall_ns() // NS_PER_SECOND
         self._secrets = open_secrets(options.http_secret_file)
         self._nsqd_secret = OwnSecret(options.nsqd_secret_file, flag="nsqd-secret-file")
         self._lookupd_secret = OwnSecret(options.lookupd_secret_file, flag="lookupd-secret-file")
@@ -61,7 +66,8 @@ class Nsqadmin:
                 options, nsqd_secret=self._nsqd_secret.value, lookupd_secret=self._lookupd_secret.value
             )
             self._gate = Gate(options, clock=clock, secrets=self._secrets)
-        except (UpstreamOptionsError, UserFileError) as failure:
+            self._rules = RuleFile(options.alert_rules_file)
+        except (UpstreamOptionsError, UserFileError, RuleError) as failure:
             raise StartError(str(failure)) from failure
         self.base_path = options.base_path.rstrip("/")
         self.version = emberq.NSQ_VERSION
@@ -74,6 +80,13 @@ class Nsqadmin:
         )
         self._store = _store(options)
         self._marks = Marks(self._store)
+        self._webhook = Webhook(
+            self.cluster.http,
+            lambda: options.alert_webhook_url or self._rules.current.webhook,
+            clock=clock,
+            timers=self._timers,
+        )
+        alerts = Alerts(self._rules, self._marks, self._webhook, clock=clock)
         self.gatherer = Gatherer(
             self.cluster,
             History(
@@ -81,6 +94,7 @@ class Nsqadmin:
             ),
             self._pipelines,
             self._marks,
+            alerts,
             clock=clock,
             timers=self._timers,
             interval_ns=options.live_interval_ns,
@@ -92,6 +106,8 @@ class Nsqadmin:
             gate=self._gate,
             gatherer=self.gatherer,
             recorder=Recorder(self._audit, self._notifier, self._marks, clock=clock),
+            webhook=self._webhook,
+            scrape=self._scrape,
             clock=clock,
         )
         guard: AccessGuard | None = None
@@ -122,7 +138,9 @@ class Nsqadmin:
         self._loop_timers = LoopTimers(asyncio.get_running_loop(), self._timers, self.clock)
         self._loop_timers.start()
         self._sweeper.start()
+        self._loop_lag.start()
         self._notifier.start()
+        self._webhook.start()
         self.gatherer.start()
         await self._listener.serve()
 
@@ -133,7 +151,9 @@ class Nsqadmin:
         self._http.close()
         await self._pipelines.stop()
         await self._notifier.stop()
+        await self._webhook.stop()
         await self._close_store()
+        self._loop_lag.stop()
         self._sweeper.stop()
         self.cluster.background.close()
         if self._loop_timers is not None:
@@ -144,8 +164,9 @@ class Nsqadmin:
             await self._store.close()
 
     def reload(self) -> None:
-        """Read the files of users and of secrets, and the TLS certificate again."""
+        """Read the files of users, of rules and of secrets, and the TLS certificate again."""
         self._gate.reload()
+        self._rules.reload()
         if self._secrets is not None:
             self._secrets.reload()
         for secret in (self._nsqd_secret, self._lookupd_secret):
@@ -154,6 +175,15 @@ class Nsqadmin:
         self.cluster.credentials.lookupd = self._lookupd_secret.value
         if self._tls is not None:
             self._tls.reload()
+
+    def _scrape(self) -> DaemonScrape:
+        """Itself at this moment, for /metrics."""
+        return DaemonScrape(
+            start_time_s=self._start_time_s,
+            tcp_connection_count=0,
+            http_connection_count=self._http.connection_count,
+            lag=self._loop_lag.read(),
+        )
 
     def run_timers(self) -> None:
         """Do what is due by the clock now; for tests that move it."""

@@ -32,7 +32,8 @@ up, is what the backlog grows by.
     topics    {"topics": [{"topic_name", "depth", "backend_depth", "channel_depth", "in_flight_count", "deferred_count",
               "requeue_count", "timeout_count", "message_count", "client_count", "channel_count", "node_count",
               "paused", "e2e_p99", "rate", "paused_channels": [name], "idle_channels": [name], "idle_depth", and what
-              a flow has, "is_incomplete"}], "node_count", "rates": {"total", "finished"}, "flow"}
+              a flow has, "is_incomplete"}], "node_count", "rates": {"total", "finished"}, "flow", "alerts" (the
+              gravest that are firing; see `alert`), "alert_count"}
               `depth` is what waits in the topic itself, `channel_depth` in all its channels together, `idle_depth` in
               those that have no consumer
     channels  {"channels": [{"topic_name", "channel_name", "depth", "backend_depth", "in_flight_count",
@@ -46,10 +47,12 @@ up, is what the backlog grows by.
               long it holds a message), "timeout_count", "last_finish" (s)}}, of each client; null: not known yet
     nodes     each also has "node" (H:P), "state" ("present", or as above; those that are gone are listed as well),
               "depth" (with channels), "message_count", "client_count", "topic_count" (null: not known),
-              "registered_count" and "tombstoned_count" (of topics that the nsqlookupds list for it), "rate"; and
+              "registered_count" and "tombstoned_count" (of topics that the nsqlookupds list for it), "rate",
+              "health" (as nsqd says it), "is_healthy", "is_draining", "is_ready" (it takes messages); and
               "rates": {"total", "finished"}
     node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null), "flow",
-              "paces"
+              "paces", and the four on its health
+    alerts    {"alerts": [alert], "resolved": [alert], "left_off"}; see `alert`
     counter   "total_messages" (all that were published), "rates": {"total", "finished"}
 
 A browser takes a document every few seconds, so it must stay small however large the cluster is:
@@ -65,14 +68,17 @@ A browser takes a document every few seconds, so it must stay small however larg
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
 from emberq.admin.absence import Absence
 from emberq.base.clock import NS_PER_MS
+from emberq.cluster.action import DrainState
+from emberq.cluster.node_stats import NodeFigures
 from emberq.cluster.stats import (
     EVERY_NODE,
     LOCALITIES,
@@ -85,7 +91,7 @@ from emberq.cluster.stats import (
     LatencyPercentile,
     TopicFigures,
 )
-from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total, Work, counters_of, flow_of
+from emberq.cluster.survey import IDLE, ChannelCounter, NodeStats, Rates, Survey, Total, counters_of, flow_of
 from emberq.cluster.topology import ClusterNode
 from emberq.cluster.upstream import warning_text
 
@@ -190,6 +196,55 @@ def node_document(node: NodeStats, *, now_ns: int) -> Document:
     }
 
 
+def drain_document(state: DrainState) -> Document:
+    """How far the drain of an nsqd is."""
+    if not state.is_draining:
+        return {"draining": False}
+    return {
+        "draining": True,
+        "since": state.since_s,
+        "topic_count": state.topic_count,
+        "message_count": state.message_count,
+        "topics": [
+            {"topic_name": topic, "message_count": count, "waits_for": reason} for topic, count, reason in state.waits
+        ],
+    }
+
+
+def settings_document(settings: Mapping[str, Mapping[str, Any]]) -> Document:
+    """The settings of nodes, option by option: each value with the nodes that have it, the most common one first."""
+    options: list[Document] = []
+    for option in sorted({option for of_node in settings.values() for option in of_node}):
+        nodes_by_value: dict[str, list[str]] = {}
+        for node in sorted(settings):
+            written = json.dumps(settings[node].get(option), sort_keys=True)
+            nodes_by_value.setdefault(written, []).append(node)
+        values = sorted(nodes_by_value.items(), key=lambda each: -len(each[1]))
+        listed = [{"value": json.loads(written), "nodes": nodes} for written, nodes in values]
+        options.append({"option": option, "is_own": option in _OWN_OPTIONS, "values": listed})
+    return {"nodes": sorted(settings), "options": options}
+
+
+_OWN_OPTIONS = frozenset(
+    {
+        "broadcast_address",
+        "broadcast_http_port",
+        "broadcast_tcp_port",
+        "data_path",
+        "http_address",
+        "https_address",
+        "id",
+        "node_id",
+        "tcp_address",
+        "tls_cert",
+        "tls_key",
+        "topology_region",
+        "topology_zone",
+    }
+)
+"""Options that nodes are expected to differ in."""
+
+
 def counters_document(counters: Iterable[ChannelCounter]) -> Document:
     """Message counts of channels, by topic, channel and node."""
     return {counter.key: counter._asdict() for counter in sorted(counters, key=lambda each: each.key)}
@@ -260,6 +315,8 @@ class Look:
     warnings: tuple[str, ...] = ()
     absences: tuple[Absence, ...] = ()
     """Nodes that are silent or gone."""
+    alerts: Document = field(default_factory=dict)
+    """What is wrong by the rules, as the first page tells it (see `alert`)."""
 
     @property
     def silent(self) -> tuple[Absence, ...]:
@@ -305,6 +362,7 @@ def topics_view(look: Look) -> Document:
         "node_count": len(look.survey.producers),
         "rates": _totals(look.survey.total_rates()),
         "flow": _flow(look.survey.total_flow()),
+        **look.alerts,
         **look.head,
     }
 
@@ -405,22 +463,36 @@ def nodes_view(producers: Iterable[ClusterNode], look: Look) -> Document:
     """The nsqds, and what each has to do."""
     return {
         "nodes": [
-            *(_node_line(producer, look.survey.work.get(producer.node)) for producer in producers),
-            *(_node_line(absence.producer, None) | absence.document() for absence in look.absences if absence.is_gone),
+            *(_node_line(producer, look) for producer in producers),
+            *(_node_line(absence.producer, look) | absence.document() for absence in look.absences if absence.is_gone),
         ],
         "rates": _totals(look.survey.total_rates()),
         **look.head,
     }
 
 
-def _node_line(producer: ClusterNode, work: Work | None) -> Document:
+def _health(figures: NodeFigures | None) -> Document:
+    """Whether a node is well, and takes messages; null where it did not answer."""
+    if figures is None:
+        return {"health": None, "is_healthy": None, "is_draining": None, "is_ready": None}
+    return {
+        "health": figures.health,
+        "is_healthy": figures.is_healthy,
+        "is_draining": figures.is_draining,
+        "is_ready": figures.is_healthy and not figures.is_draining,
+    }
+
+
+def _node_line(producer: ClusterNode, look: Look) -> Document:
     """A node that did not answer has no work to show, which is not the same as none to do."""
+    work = look.survey.work.get(producer.node)
     known = None if work is None else work._asdict()
     figures = ("depth", "message_count", "client_count", "topic_count")
     return {
         **producer_document(replace(producer, topics=())),
         "node": producer.node,
         "state": "silent" if work is None else "present",
+        **_health(look.survey.nodes.get(producer.node)),
         **{name: None if known is None else known[name] for name in figures},
         "registered_count": len(producer.topics),
         "tombstoned_count": sum(topic.tombstoned for topic in producer.topics),
@@ -435,6 +507,7 @@ def node_view(node: NodeStats, watch: ClientWatch, look: Look) -> Document:
     return {
         **node_document(node, now_ns=look.taken_ns),
         "memory": None if figures is None else figures.memory,
+        **_health(figures),
         "paces": paces_document(watch),
         "rates": {
             **_totals(look.survey.work.get(node.node, IDLE).rates),

@@ -29,9 +29,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import Any
 
 from emberq.admin.document import Look, slowest_ns
@@ -80,6 +79,8 @@ class History:
         self._nodes = _Rings(NODE_FIGURES, self._size)
         self._due_ns = 0
         self._means = _Means()
+        self._recent_flows: dict[Name, Rates | None] = {}
+        """What was reckoned since the last point was recorded: every look asks for that of every channel."""
 
     @property
     def is_kept(self) -> bool:
@@ -101,6 +102,7 @@ class History:
         points, node_points = list(_points(look, means)), list(_node_points(look, means))
         self._series.record(points, slot=slot, turn=self.point_count, max_count=MAX_SERIES)
         self._nodes.record(node_points, slot=slot, turn=self.point_count, max_count=MAX_NODES)
+        self._recent_flows = {}  # another one: a thread may be at work with the old
         if self._store is not None:
             kept = ((SERIES, points[:MAX_SERIES]), (NODES, node_points[:MAX_NODES]))
             time_ms = self._times_ms[slot]
@@ -175,7 +177,13 @@ class History:
 
     def recent_rates_of(self, topic: str, channel: str) -> Rates | None:
         """The mean flow of a channel over the last points; None if there is none."""
-        ring = self._series.by_name.get((topic, channel))
+        known, name = self._recent_flows, (topic, channel)
+        if name not in known:
+            known[name] = self._recent_flow(name)
+        return known[name]
+
+    def _recent_flow(self, name: Name) -> Rates | None:
+        ring = self._series.by_name.get(name)
         if ring is None:
             return None
         points = (ring.read(slot) for slot in self._latest_slots(_MEAN_COUNT))
@@ -195,13 +203,13 @@ class History:
         if depth == 0 or ring is None:
             return None, False
         interval_s = self.interval_ns / NS_PER_SECOND
-        so_far = list(accumulate(0.0 if math.isnan(each) else each for each in self._backwards(ring.column(_IN))))
-        place = bisect_left(so_far, depth / interval_s)
-        if place == len(so_far):
-            return (round(len(so_far) * interval_s, 1), True) if so_far else (None, False)
-        before = so_far[place - 1] if place else 0.0
-        share = (depth / interval_s - before) / (so_far[place] - before)
-        return round((place + share) * interval_s, 1), False
+        wanted, so_far, place = depth / interval_s, 0.0, -1
+        for place, rate in enumerate(self._backwards(ring.column(_IN))):
+            if rate >= wanted - so_far:
+                return round((place + (wanted - so_far) / rate) * interval_s, 1), False
+            if rate > 0:  # which a gap is not
+                so_far += rate
+        return (round((place + 1) * interval_s, 1), True) if place >= 0 else (None, False)
 
     def _slots(self) -> list[int]:
         """From the oldest point to the newest."""

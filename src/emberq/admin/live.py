@@ -1,11 +1,11 @@
 """One loop that looks at the cluster for all browsers, and the events that it sends them.
 
 However many browsers look, the nsqds are asked once per round, each view's document is made once, and encoded once.
-There are rounds only while a browser looks, and for the history:
+There are rounds only while a browser looks, for the history, and for the rules that an operator has given:
 
-    a browser looks         every --live-interval
-    only the history        every --history-interval
-    neither                 none
+    a browser looks                           every --live-interval
+    only the history, or rules of a file      every --history-interval
+    neither                                   none
 
 A browser that comes is shown the last look at once, unless that is old, and the next one when it is due.
 
@@ -45,6 +45,7 @@ from operator import itemgetter
 from typing import Any
 
 from emberq.admin.absence import Absences
+from emberq.admin.alert import Alerts, findings
 from emberq.admin.api.request import TopicNotFoundError, as_http_error
 from emberq.admin.attention import channels_view, search_view
 from emberq.admin.document import (
@@ -97,6 +98,7 @@ class LiveView(enum.StrEnum):
     NODE = "node"
     COUNTER = "counter"
     PIPELINES = "pipelines"
+    ALERTS = "alerts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +137,23 @@ class _Audience:
                 stream.send(event)
 
 
+@dataclass(slots=True)
+class RoundCounts:
+    """How looks at the cluster have gone."""
+
+    done_count: int = 0
+    failed_count: int = 0
+    total_ns: int = 0
+    """How long those took that are done."""
+    last_ns: int = 0
+    """How long the last one took."""
+
+    def add(self, duration_ns: int) -> None:
+        self.done_count += 1
+        self.total_ns += duration_ns
+        self.last_ns = duration_ns
+
+
 class Gatherer:
     """Looks at the cluster and shows it to all browsers. Owned by the daemon."""
 
@@ -144,6 +163,7 @@ class Gatherer:
         history: History,
         pipelines: PipelineFeed,
         marks: Marks,
+        alerts: Alerts,
         *,
         clock: Clock,
         timers: Timers,
@@ -156,6 +176,8 @@ class Gatherer:
         self._interval_ns = interval_ns
         self._audiences: dict[Subject, _Audience] = {}
         self.marks = marks
+        self.alerts = alerts
+        self.rounds = RoundCounts()
         self.absences = Absences(tell=lambda mark: marks.add(node_mark(mark.time_ns, mark.node, mark.what)))
         self._look: Look | None = None
         self._look_ns = 0
@@ -185,9 +207,19 @@ class Gatherer:
         return self._round is not None or bool(self._greetings)
 
     def start(self) -> None:
-        """Begin with the history, if there is to be one."""
-        if self.history.is_kept:
+        """Begin with the history or the rules, if there is to be one of them."""
+        if self._is_kept_up:
             self._begin_round()
+
+    @property
+    def _is_kept_up(self) -> bool:
+        """Whether there are rounds while no browser looks."""
+        return self.history.is_kept or self.alerts.is_wanted
+
+    @property
+    def last_look(self) -> Look | None:
+        """The cluster when it was last looked at."""
+        return self._look
 
     async def stop(self) -> None:
         """End all streams."""
@@ -266,7 +298,7 @@ class Gatherer:
     # Rounds
 
     def _begin_round(self) -> None:
-        is_wanted = bool(self._audiences) or self.history.is_kept
+        is_wanted = bool(self._audiences) or self._is_kept_up
         if is_wanted and self._round is None and not self._is_closed:
             self._round = asyncio.get_running_loop().create_task(self._gather())
 
@@ -283,7 +315,7 @@ class Gatherer:
     def _next_round_ns(self, began_ns: int) -> int:
         if self._audiences:
             return max(began_ns + self._interval_ns, self._rested_ns)
-        if self.history.is_kept:
+        if self._is_kept_up:
             return max(began_ns + self.history.interval_ns, self._rested_ns)
         return NEVER
 
@@ -365,18 +397,42 @@ class Gatherer:
     async def _take_look(self) -> Look:
         began_ns = self._clock.monotonic_ns()
         try:
-            found, names = await self._cluster.ask_in_background(self._ask_all)
+            look = await self._taken_look(began_ns)
+        except BaseException:
+            self.rounds.failed_count += 1
+            raise
+        else:
+            self.rounds.add(self._clock.monotonic_ns() - began_ns)
+            return look
         finally:
             self._looking = None
+
+    async def _taken_look(self, began_ns: int) -> Look:
+        found, names = await self._cluster.ask_in_background(self._ask_all)
         survey = found.value
         taken_ns = self._clock.wall_ns()
         absences = self.absences.update(survey, taken_ns)
         look = Look(survey, names.value, taken_ns=taken_ns, warnings=found.warnings, absences=absences)
+        self.history.record(look, now_ns=self._clock.monotonic_ns())
+        look = await self._judged(look)
         self._look, self._look_ns = look, began_ns
         self._kept = {}
-        self.history.record(look, now_ns=self._clock.monotonic_ns())
         self._pipelines.follow(survey.producers, survey.rates_by_node(TOPIC))
         return look
+
+    async def _judged(self, look: Look) -> Look:
+        """The look, with what is wrong by the rules."""
+        rules = self.alerts.rules.current.rules
+        self.alerts.take(await self._cluster.background.run(lambda: findings(rules, look, self.history)), look)
+        return replace(look, alerts=self.alerts.summary())
+
+    async def judge_again(self) -> None:
+        """Hold the last look against rules that have changed."""
+        if self._look is not None:
+            look = self._look
+            judged = await self._judged(look)
+            if self._look is look:
+                self._look, self._kept = judged, {}
 
     async def _ask_all(
         self, topology: Topology, observer: ClusterReader
@@ -446,6 +502,9 @@ class Gatherer:
                 return lambda: node_view(node.value, watched(), look)
             case LiveView.COUNTER:
                 return partial(counter_view, look)
+            case LiveView.ALERTS:
+                alerts = self.alerts.document()
+                return lambda: {**alerts, **look.head}
             case LiveView.PIPELINES:
                 reported = self._pipelines.document()
                 return lambda: {**reported, **look.head}

@@ -32,6 +32,7 @@ _WEB = Group("Web")
 _ACCESS = Group("Access")
 _LIVE = Group("Live figures")
 _RECORDS = Group("Records of actions")
+_ALERTS = Group("Alerts")
 _GRAPHITE = Group("Graphite")
 _TLS = Group("TLS")
 
@@ -144,6 +145,15 @@ class AdminOptions:
         "", "file to add a line of JSON to for every action; the log if empty", placeholder="file"
     )
 
+    alert_rules_file: str = _ALERTS.text(
+        "",
+        "file of rules that say when something is wrong, TOML; without it, or before it is there, built-in rules hold",
+        placeholder="file",
+    )
+    alert_webhook_url: str = _ALERTS.text(
+        "", "URL to POST alerts to when they fire and when they are resolved", placeholder="url"
+    )
+
     graphite_url: str = _GRAPHITE.text("", "URL of Graphite; with it, pages show its graphs", placeholder="url")
     proxy_graphite: bool = _GRAPHITE.boolean("ask Graphite for the browser instead of sending it there", default=False)
     statsd_counter_format: str = _GRAPHITE.text("stats.counters.%s.count", "how StatsD names a counter")
@@ -222,6 +232,7 @@ class AdminOptions:
             raise OptionsError(f"listen ({self.http_address}) failed - {error}") from error
         _check_url("graphite-url", self.graphite_url)
         _check_url("notification-http-endpoint", self.notification_http_endpoint)
+        _check_url("alert-webhook-url", self.alert_webhook_url, is_secret=True)
         if self.proxy_graphite and not self.graphite_url:
             raise OptionsError("--graphite-url must be specified with --proxy-graphite")
 
@@ -236,7 +247,7 @@ def _normalised(base_path: str) -> str:
     return "/" + posixpath.normpath("/" + base_path).strip("/")
 
 
-def _check_url(flag: str, url: str) -> None:
+def _check_url(flag: str, url: str, *, is_secret: bool = False) -> None:
     if not url:
         return
     try:
@@ -245,7 +256,7 @@ def _check_url(flag: str, url: str) -> None:
     except ValueError:
         is_usable = False
     if not is_usable:
-        raise OptionsError(f"failed to parse --{flag} ({masked(url)})")
+        raise OptionsError(f"failed to parse --{flag}" + ("" if is_secret else f" ({masked(url)})"))
 
 
 HASH_PASSWORD = command_flag("hash_password", "ask for a password, print its hash for --user-file, and exit")

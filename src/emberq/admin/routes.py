@@ -16,22 +16,33 @@ the audit log.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Permission
+from emberq.admin.alert import Webhook
 from emberq.admin.api.changing import MAX_TARGETS_BYTES, ChangingApi
 from emberq.admin.api.message import MAX_PUBLISH_BYTES, MessageApi
-from emberq.admin.api.own import MAX_LOGIN_BYTES, MAX_VALUE_BYTES, AdminConfigApi, LoginApi
+from emberq.admin.api.own import (
+    MAX_LOGIN_BYTES,
+    MAX_RULES_BYTES,
+    MAX_VALUE_BYTES,
+    AdminConfigApi,
+    LoginApi,
+    RulesApi,
+)
 from emberq.admin.api.reading import GraphiteApi, ReadingApi, WatchingApi, origin_of
 from emberq.admin.api.request import MAX_BODY_BYTES, as_http_error
 from emberq.admin.audit import AuditedAction, Recorder
 from emberq.admin.live import Gatherer
+from emberq.admin.metrics import MetricsApi
 from emberq.admin.options import AdminOptions
 from emberq.admin.web.pages import Site, page_routes
 from emberq.base.clock import Clock
+from emberq.base.metrics import DaemonScrape
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.upstream import ClusterError
 from emberq.http.message import Headers, HttpError, Request, Response, plain
@@ -56,6 +67,9 @@ class Parts:
     gate: Gate
     gatherer: Gatherer
     recorder: Recorder
+    webhook: Webhook
+    scrape: Callable[[], DaemonScrape]
+    """The daemon at this moment, for /metrics."""
     clock: Clock
 
 
@@ -90,6 +104,7 @@ class _Table:
             headers=security_headers(image_origin=images),
         )
         self._messages = MessageApi(cluster, parts.recorder, clock=parts.clock)
+        self._rules = RulesApi(parts.gatherer, parts.recorder, webhook_url=options.alert_webhook_url)
 
     def pages(self) -> Iterable[Route]:
         for route in page_routes(self._parts.site):
@@ -108,6 +123,8 @@ class _Table:
             "/api/nodes": api.nodes,
             "/api/nodes/{node}": api.node,
             "/api/counter": api.counter,
+            "/api/drain/{node}": api.drain,
+            "/api/settings": api.settings,
             "/api/search/consumers": api.consumers,
             "/api/journal/{topic}": self._messages.journal,
             "/api/seek/{topic}/{channel}": self._messages.foresee,
@@ -134,7 +151,11 @@ class _Table:
             "/api/pipelines": api.pipelines,
             "/api/absent": api.absent,
             "/api/search": api.search,
+            "/api/alerts": api.alerts,
+            "/api/rules": self._rules.get,
+            "/api/rules/prometheus": self._rules.prometheus,
         }
+        handlers["/metrics"] = MetricsApi(parts.gatherer, parts.webhook, self.guard.statuses, parts.scrape).get
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler), quiet=True)
 
@@ -150,8 +171,10 @@ class _Table:
         yield self._change("DELETE", "/api/topics/{topic}", api.delete, delete)
         yield self._change("DELETE", _CHANNEL, api.delete, delete)
         yield self._change("DELETE", "/api/nodes/{node}", api.tombstone, Permission.TOMBSTONE)
+        yield self._change("POST", "/api/nodes/{node}", api.drain, Permission.DRAIN)
         yield self._change("DELETE", "/api/absent/{node}", api.dismiss, Permission.DISMISS)
         yield self._change("POST", "/api/marks", api.mark, Permission.MARK)
+        yield self._change("PUT", "/api/rules", self._rules.put, Permission.RULES, max_bytes=MAX_RULES_BYTES)
         yield self._change("POST", "/api/actions", api.act_on_many, pause, max_bytes=MAX_TARGETS_BYTES)
 
     def _change(
@@ -210,6 +233,8 @@ class RequestGuard:
         self._recorder = recorder
         self._base_path = base_path
         self._headers = headers
+        self.statuses: Counter[int] = Counter()
+        """Answers so far, by status."""
 
     def open(self, handler: Handler) -> Handler:
         """For all, without logging in."""
@@ -305,6 +330,7 @@ class RequestGuard:
         return self._protected(answer)
 
     def _protected(self, answer: Response) -> Response:
+        self.statuses[answer.status] += 1
         says_how_to_keep = any(name.lower() == "cache-control" for name, _ in answer.headers)
         caching: Headers = () if says_how_to_keep else (("Cache-Control", "no-store"),)
         return Response(

@@ -2,7 +2,7 @@
 
     topic    list, create, delete, pause, unpause, empty, stats
     channel  list, create, delete, pause, unpause, empty, stats
-    node     list, stats, tombstone
+    node     list, stats, drain, tombstone
 
 They do what nsqadmin's pages do, by the same code (`emberq.cluster`), on every nsqd that has the topic. What can be
 done is done: an nsqd that refuses is told of, and the exit status is then 1. What destroys messages asks on a terminal,
@@ -12,6 +12,7 @@ and needs --yes elsewhere.
 from __future__ import annotations
 
 import argparse
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -30,11 +31,11 @@ from emberq.cli.terminal import (
     counted,
     run_command,
 )
-from emberq.cluster.action import Actions, Verb
+from emberq.cluster.action import Actions, DrainState, Verb
 from emberq.cluster.stats import ChannelFigures, TopicFigures
 from emberq.cluster.survey import ClusterReader
 from emberq.cluster.topology import ClusterNode, Topology
-from emberq.cluster.upstream import UpstreamError, Upstreams
+from emberq.cluster.upstream import NodeNotFoundError, UpstreamError, Upstreams, UpstreamsFailedError
 
 
 class ClusterView:
@@ -89,6 +90,8 @@ class ClusterCommand:
     takes: tuple[str, ...] = ()
     """Its arguments: topic, channel, node; one that may be left out ends in `?`."""
     is_destructive: bool = False
+    switches: tuple[tuple[str, str], ...] = ()
+    """Further flags without a value, and what they mean."""
 
     def make_parser(self) -> CommandParser:
         """Its flags and arguments."""
@@ -98,6 +101,8 @@ class ClusterCommand:
             argument = taken.removesuffix("?")
             nargs, meaning = ("?" if taken.endswith("?") else None), _MEANINGS[argument]
             parser.add_argument(argument, nargs=nargs, type=kinds[argument], metavar=argument.upper(), help=meaning)
+        for switch, meaning in self.switches:
+            parser.add_argument(switch, action="store_true", help=meaning)
         if self.is_destructive:
             parser.add_argument("--yes", action="store_true", help="do it without asking")
         add_cluster_flags(parser)
@@ -313,6 +318,60 @@ async def _tombstone(view: ClusterView) -> int:
     return _report(view, "tombstoned", [node], done.warnings)
 
 
+async def _drain(view: ClusterView) -> int:
+    node, is_cancelled = view.arguments.node, view.arguments.cancel
+    if is_cancelled and view.arguments.wait:
+        raise CommandError("--wait waits for the end of a drain, which --cancel takes back")
+    if not is_cancelled:
+        found = (await view.reader.node(node)).value
+        held = sum(each["depth"] for each in _documents(found.topics))
+        cost = f"{counted(held, 'message')} in {counted(len(found.topics), 'topic')}"
+        question = f"Drain {node}, which takes nothing new and stops when consumers have emptied it of {cost}?"
+        if not await view.terminal.confirm(question, is_agreed=view.arguments.yes):
+            return FAILED
+    done = await view.actions.drain(node, is_cancelled=is_cancelled)
+    state = done.value
+    document = {"node": node, "draining": state.is_draining, "messages": state.message_count}
+    held_text = f"it holds {counted(state.message_count, 'message')} in {counted(state.topic_count, 'topic')}"
+    text = f"{node} takes messages again" if is_cancelled else f"{node} is being drained; {held_text}"
+    view.terminal.report(document, text)
+    status = view.note(done.warnings)
+    return await _wait_for_drain(view, state) if view.arguments.wait else status
+
+
+async def _wait_for_drain(view: ClusterView, state: DrainState) -> int:
+    """Show how the node gets empty, until it has stopped; FAILED if the drain is cancelled meanwhile."""
+    node, first, told = view.arguments.node, state.message_count, ""
+    with view.terminal.progress("drained", total=first) as progress:
+        left = first
+        while state.is_draining:
+            progress.advance(max(left - state.message_count, 0))
+            left = min(left, state.message_count)
+            waits = next((f"{topic} waits for {reason}" for topic, _, reason in state.waits if reason in _STUCK), "")
+            if waits and waits != told:
+                view.terminal.note(waits)
+                told = waits
+            await asyncio.sleep(WAIT_S)
+            try:
+                state = (await view.actions.drain_state(node)).value
+            except (NodeNotFoundError, UpstreamsFailedError) as failure:
+                if isinstance(failure, UpstreamsFailedError) and _REFUSED not in str(failure):
+                    continue  # it answers late, or is about to stop
+                progress.advance(left)
+                view.terminal.report({"node": node, "drained": True}, f"{node} is drained and has stopped")
+                return DONE
+    view.terminal.note(f"the drain of {node} was cancelled")
+    return FAILED
+
+
+WAIT_S = 0.5
+"""How often a node that is being drained is asked how far it is."""
+_REFUSED = "cannot connect: "
+"""What is said of a daemon that has stopped, and that nsqlookupd has yet to forget."""
+_STUCK = ("consumers", "being unpaused", "a channel")
+"""What does not come by itself, as nsqd words it."""
+
+
 async def _confirmed(view: ClusterView, verb: str, figures: TopicFigures, nsqds: Sequence[str]) -> bool:
     """Whether the user wants it, after a look at what it would cost."""
     channel = getattr(view.arguments, "channel", "")
@@ -384,6 +443,17 @@ NODE = {
     "list": ClusterCommand(words="node list", summary="list the nsqds of the cluster", work=_list_nodes),
     "stats": ClusterCommand(
         words="node stats", summary="show figures of all that an nsqd has", work=_node_stats, takes=("node",)
+    ),
+    "drain": ClusterCommand(
+        words="node drain",
+        summary="have an nsqd take nothing new, and stop when consumers have emptied it",
+        work=_drain,
+        takes=("node",),
+        is_destructive=True,
+        switches=(
+            ("--cancel", "let an nsqd that is being drained go on as before"),
+            ("--wait", "wait until it is empty and has stopped, and show how it gets on"),
+        ),
     ),
     "tombstone": ClusterCommand(
         words="node tombstone",

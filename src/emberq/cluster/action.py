@@ -4,6 +4,7 @@
     delete     every nsqlookupd, then every nsqd that has it
     pause, unpause, empty                    every nsqd that has it, or one of them
     tombstone  every nsqlookupd, then the topic is deleted on that one nsqd
+    drain      one nsqd: it takes nothing new, and stops when consumers have emptied it; or it goes on as before
 
 The order matters. nsqlookupd comes first when something is deleted, so that consumers do not find it again through it
 while the nsqds delete theirs; for the same reason a topic's nsqds are found out before nsqlookupd forgets them.
@@ -16,6 +17,7 @@ it creates, after the nsqlookupds were told.
 answers that it does not know the path, and the user is told so.
 
     ClusterError
+    ├── DrainUnknownError     the nsqd cannot be drained
     ├── NothingToPeekError    no nsqd that answered has the topic and the channel
     └── PeekUnknownError      none of the nsqds that have them can be peeked into
 """
@@ -23,7 +25,9 @@ answers that it does not know the path, and the user is told so.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from emberq.cluster.topology import ClusterNode, Topology
@@ -36,6 +40,8 @@ from emberq.cluster.upstream import (
     UpstreamError,
     Upstreams,
     UpstreamsFailedError,
+    as_document,
+    flag,
     integer,
     objects,
     text,
@@ -44,6 +50,9 @@ from emberq.wire.parameter import parse_body
 
 Done = Findings[None]
 
+_UNKNOWN_PATH = "NOT_FOUND"
+"""What an nsqd answers that does not have what is asked for."""
+
 
 class Verb(enum.StrEnum):
     """What can be done to a topic or a channel that stays."""
@@ -51,6 +60,39 @@ class Verb(enum.StrEnum):
     PAUSE = "pause"
     UNPAUSE = "unpause"
     EMPTY = "empty"
+
+
+class DrainUnknownError(ClusterError):
+    """The nsqd cannot be drained; only emberq's can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainState:
+    """Whether a node is being drained, and what it still holds."""
+
+    is_draining: bool
+    since_s: int = 0
+    """When it began, in seconds since the Unix epoch."""
+    topic_count: int = 0
+    """Topics that hold something."""
+    message_count: int = 0
+    waits: tuple[tuple[str, int, str], ...] = ()
+    """The first of these topics: name, messages, and what would make them less."""
+
+    @classmethod
+    def read(cls, answer: Document) -> DrainState:
+        """What an nsqd says; MalformedDocumentError."""
+        figures = ("depth", "in_flight_count", "deferred_count")
+        return cls(
+            is_draining=flag(answer, "draining"),
+            since_s=integer(answer, "since"),
+            topic_count=integer(answer, "topic_count"),
+            message_count=integer(answer, "message_count"),
+            waits=tuple(
+                (text(each, "topic_name"), sum(integer(each, name) for name in figures), text(each, "waits_for"))
+                for each in objects(answer, "topics")
+            ),
+        )
 
 
 class Actions:
@@ -104,6 +146,27 @@ class Actions:
         warnings = nsqd.warnings + await self._post_each(self._lookupds, "/topic/tombstone", topic=topic, node=node)
         return Findings(None, warnings + await self._post_each([nsqd.value.http_address], "/topic/delete", topic=topic))
 
+    async def drain(self, node: str, *, is_cancelled: bool = False) -> Findings[DrainState]:
+        """Have one nsqd take nothing new and stop when it is empty, or go on as before; how far it is then.
+
+        NodeNotFoundError unless it is of the cluster; DrainUnknownError; UpstreamsFailedError if it does not do it.
+        """
+        nsqd = await self._topology.node(node)
+        address = nsqd.value.http_address
+        with _drain_failures(node):
+            answer = await (
+                self._upstreams.delete(address, "/drain") if is_cancelled else self._upstreams.post(address, "/drain")
+            )
+        return Findings(DrainState.read(as_document(json.loads(answer))), nsqd.warnings)
+
+    async def drain_state(self, node: str) -> Findings[DrainState]:
+        """How far the drain of an nsqd is; fails as `drain` does."""
+        nsqd = await self._topology.node(node)
+        with _drain_failures(node):
+            return Findings(
+                await self._upstreams.get(nsqd.value.http_address, "/drain", DrainState.read), nsqd.warnings
+            )
+
     @property
     def _lookupds(self) -> tuple[str, ...]:
         return self._topology.addresses.lookupds
@@ -117,6 +180,16 @@ class Actions:
             except UpstreamError as failure:
                 warnings.append(str(failure))
         return tuple(warnings)
+
+
+@contextmanager
+def _drain_failures(node: str) -> Iterator[None]:
+    try:
+        yield
+    except UpstreamError as failure:
+        if failure.refusal == _UNKNOWN_PATH:
+            raise DrainUnknownError(f"{node} cannot be drained: only emberq's nsqd can") from failure
+        raise UpstreamsFailedError(DaemonKind.NSQD, [str(failure)]) from failure
 
 
 def _path_and_names(verb: str, topic: str, channel: str) -> tuple[str, dict[str, str]]:
@@ -135,7 +208,6 @@ MAX_COUNT = 100
 """As many as an nsqd shows."""
 
 _ABSENT = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
-_UNKNOWN_PATH = "NOT_FOUND"
 
 
 class NothingToPeekError(ClusterError):

@@ -54,6 +54,8 @@ Column: TypeAlias = "array[int]"
 
 MAX_ROWS = 100_000
 """Topics and channels of one nsqd. A larger answer is made up, or holds up all others."""
+MAX_HEALTH_LENGTH = 300
+"""What is wrong is told in a line."""
 _MAX_FIGURE = 1 << 63
 _MAX_COUNT = 1 << 58
 """Sums and differences of a few such counts fit 64 bits."""
@@ -84,6 +86,15 @@ class NodeFigures:
     """Of each key, the messages that were given up; only emberq's nsqd counts them."""
     memory: Document | None
     """As the nsqd says it; None if it does not."""
+    health: str = ""
+    """`OK`, or `NOK - ` and what is wrong; empty if the nsqd does not say it."""
+    is_draining: bool = False
+    """Whether it takes nothing new, and stops when it is empty; only emberq's nsqd can."""
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing is wrong, as far as the nsqd knows."""
+        return self.health in ("", "OK")
 
     @cached_property
     def node(self) -> str:
@@ -191,6 +202,8 @@ class StatsReader:
             details={key: self._details(entry) for key, entry in of_channels} if with_details else {},
             dead_letters=_dead_letters(entries),
             memory=_memory(answer),
+            health=text(answer, "health")[:MAX_HEALTH_LENGTH],
+            is_draining=flag(answer, "draining"),
         )
 
     def _shared(self, keys: list[Key]) -> list[Key]:

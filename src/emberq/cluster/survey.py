@@ -48,7 +48,7 @@ from emberq.cluster.stats import (
     total_topic,
 )
 from emberq.cluster.topology import ClusterNode, Topology
-from emberq.cluster.upstream import ChannelNotFoundError, DaemonKind, Document, Findings, Upstreams
+from emberq.cluster.upstream import ChannelNotFoundError, DaemonKind, Document, Findings, UpstreamError, Upstreams
 
 T = TypeVar("T")
 
@@ -454,6 +454,21 @@ class ClusterReader:
         parts = await self._ask_each(producers.value, reader, include_clients=True)
         found = sorted((each for part, _ in parts.value for each in part), key=lambda each: each.client.client_id)
         return Findings((found[:limit], sum(count for _, count in parts.value)), producers.warnings + parts.warnings)
+
+    async def settings(self) -> Findings[dict[str, Document]]:
+        """The settings of every nsqd that tells them, by node; only emberq's do, the others are warnings."""
+        producers = await self._topology.producers()
+
+        async def ask(producer: ClusterNode) -> tuple[str, Document]:
+            try:
+                return producer.node, await self._upstreams.get(producer.http_address, "/config", dict)
+            except UpstreamError as failure:
+                if failure.refusal == "NOT_FOUND":
+                    raise UpstreamError(f"{producer.node} does not tell its settings: it is not emberq's") from failure
+                raise
+
+        found = await self._upstreams.ask_each(DaemonKind.NSQD, producers.value, ask)
+        return Findings(dict(found.value), producers.warnings + found.warnings)
 
     async def counters(self) -> Findings[tuple[ChannelCounter, ...]]:
         """The message count of every channel on every nsqd."""

@@ -268,6 +268,12 @@ class Upstreams:
             async with self._free:
                 return await self._http.post(_url(address, path, query), body, headers=self._headers(address))
 
+    async def delete(self, address: str, path: str) -> bytes:
+        """Have a daemon take something back, and what it answers; UpstreamError if it did not."""
+        with _failures_of("Delete", address, path):
+            async with self._free:
+                return await self._http.delete(_url(address, path, {}), headers=self._headers(address))
+
     def _headers(self, address: str) -> dict[str, str]:
         return bearer(self._credentials.for_daemon(address))
 

@@ -156,6 +156,10 @@ class HttpClient:
             all_headers["Content-Type"] = content_type
         return await self._query("POST", url, all_headers, body)
 
+    async def delete(self, url: str, *, headers: Mapping[str, str] | None = None) -> bytes:
+        """The body of the answer to a DELETE."""
+        return await self._query("DELETE", url, headers or {}, b"")
+
     async def send(self, origin: HttpOrigin, request: bytes) -> int:
         """Send a whole request on a kept connection. The status of its answer, whose body is dropped."""
         return await self._in_time(self._send(origin, request))

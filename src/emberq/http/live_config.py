@@ -68,6 +68,10 @@ class LiveConfig:
         value = self._lookupds.read() if key == self._lookupds.key else self._values[key]
         return text(value) if isinstance(value, str) else json(value)
 
+    def show_all(self) -> Response:
+        """Every key with its value, as JSON."""
+        return json(self._values | {self._lookupds.key: list(self._lookupds.read())})
+
     def change(self, key: str, body: bytes) -> Response:
         """The answer to a PUT; HttpError."""
         if not body:

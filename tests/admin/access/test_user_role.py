@@ -17,4 +17,5 @@ def test_what_cannot_be_undone_is_for_admins() -> None:
         Permission.EMPTY,
         Permission.DELETE,
         Permission.TOMBSTONE,
+        Permission.DRAIN,
     }

@@ -18,7 +18,7 @@ from tests.support.waiting import wait_until
 
 DONE = (200, {"message": ""})
 
-WRITES = [
+WRITES: list[tuple[str, str, dict[str, Any] | None]] = [
     ("POST", "/api/topics", {"topic": "new"}),
     ("POST", "/api/topics/t", {"action": "pause"}),
     ("POST", "/api/topics/t/ch", {"action": "pause"}),
@@ -27,6 +27,8 @@ WRITES = [
     ("DELETE", "/api/topics/t/ch", None),
     ("DELETE", "/api/nodes/127.0.0.1:4151", {"topic": "t"}),
     ("DELETE", "/api/absent/127.0.0.1:4151", None),
+    ("POST", "/api/nodes/127.0.0.1:4151", {"action": "drain"}),
+    ("PUT", "/api/rules", {"rules": []}),
     ("POST", "/api/actions", {"action": "pause", "targets": [{"topic": "t"}]}),
 ]
 
@@ -218,3 +220,32 @@ def test_a_channel_may_have_any_name(admin: AdminThread, cluster: EmbeddedThread
     assert channel_of(cluster, "t", name)["paused"] is True
     assert outcome(admin.delete(path)) == DONE
     assert topics_of(cluster)["t"]["channels"] == []
+
+
+def test_a_node_is_drained_which_the_pages_show_until_it_is_cancelled(
+    admin: AdminThread, cluster: EmbeddedThread
+) -> None:
+    create(cluster, "t", "c")
+    publish(cluster, "t", b"one")
+    node = cluster.nsqd_http_addresses[0]
+
+    def shown() -> dict[str, Any]:
+        nodes = admin.get("/api/view?view=nodes").json()["nodes"]
+        return next(each for each in nodes if each["node"] == node)
+
+    assert (shown()["is_healthy"], shown()["is_draining"], shown()["is_ready"]) == (True, False, True)
+    begun = admin.post(f"/api/nodes/{node}", {"action": "drain"}).json()
+    assert (begun["draining"], begun["message_count"]) == (True, 1)
+    assert begun["topics"] == [{"topic_name": "t", "message_count": 1, "waits_for": "consumers"}]
+    assert admin.get(f"/api/drain/{node}").json() == begun
+    wait_until(lambda: shown()["is_draining"])
+    assert (shown()["is_healthy"], shown()["is_ready"]) == (True, False)
+    one = admin.get(f"/api/view?view=node&node={node}").json()
+    assert (one["is_draining"], one["health"]) == (True, "OK")
+    assert [mark["text"] for mark in admin.get("/api/marks").json()["marks"]] == [f"drain on {node}"]
+    assert outcome(admin.post(f"/api/nodes/{node}", {"action": "cancel_drain"})) == (
+        200,
+        {"draining": False, "message": ""},
+    )
+    assert admin.post(f"/api/nodes/{node}", {"action": "stop"}).status == 400
+    assert outcome(admin.post("/api/nodes/127.0.0.1:1", {"action": "drain"})) == (404, {"message": "NODE_NOT_FOUND"})

@@ -12,6 +12,7 @@ from tests.support.admin_rig import AdminThread, of_cluster, of_nsqds
 from tests.support.cluster_rig import DEAD
 from tests.support.embedded import create, post, publish
 from tests.support.raw_client import Client
+from tests.support.recording_daemon import RecordingDaemon
 
 
 @pytest.mark.conformance(232)
@@ -209,3 +210,18 @@ def test_everything_lies_below_the_base_path(start_admin: StartAdmin) -> None:
     assert admin.get("/nsq/").status == 200
     assert admin.get("/api/topics").error == (404, "NOT_FOUND")
     assert admin.get("/ping").error == (404, "NOT_FOUND")
+
+
+def test_the_settings_of_all_nsqds_are_told_except_of_those_that_are_not_ours(cluster: EmbeddedThread) -> None:
+    info = {"broadcast_address": "127.0.0.1", "tcp_port": 1, "version": "1.3.0"}
+    with RecordingDaemon("", {"/stats": {"topics": []}}, []) as other:
+        other.answers["/info"] = info | {"http_port": int(other.address.rpartition(":")[2])}
+        ours = tuple(cluster.nsqd_http_addresses)
+        with AdminThread(nsqd_http_address=(*ours, other.address)) as admin:
+            told = admin.get("/api/settings").json()
+    assert told["nodes"] == sorted(ours)
+    assert "does not tell its settings: it is not emberq's" in told["message"]
+    (paths,) = [each for each in told["options"] if each["option"] == "data_path"]
+    assert (paths["is_own"], len(paths["values"])) == (True, 2)
+    (queues,) = [each for each in told["options"] if each["option"] == "mem_queue_size"]
+    assert (queues["is_own"], len(queues["values"])) == (False, 1)

@@ -26,6 +26,8 @@ PAGES = {
     "/lookup": "lookup",
     "/pipelines": "pipelines",
     "/channels": "channels",
+    "/alerts": "alerts",
+    "/settings": "settings",
     "/search": "search",
     "/login": "login",
 }

@@ -43,6 +43,15 @@ def test_every_key_of_a_config_file_can_be_read(rig: Rig, key: str) -> None:
         json.loads(answer.body)
 
 
+def test_all_keys_can_be_read_at_once(rig: Rig) -> None:
+    api = ConfigApi(RigNode(rig, auth_http_address=("http://user:secret@host/",)))
+    every = json.loads(api.get_all(request()).body)
+    assert set(every) == {setting.key for setting in SETTINGS.options if setting.key}
+    assert every["tcp_address"] == "0.0.0.0:4150"
+    assert every["auth_http_addresses"] == ["http://***@host/"]
+    assert every["nsqlookupd_tcp_addresses"] == json.loads(shown(api, "nsqlookupd_tcp_addresses"))
+
+
 @pytest.mark.parametrize(
     ("key", "options", "answer"),
     [

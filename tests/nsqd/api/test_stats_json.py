@@ -106,6 +106,11 @@ def test_the_answer_has_its_keys_in_order() -> None:
     assert list(members["memory"]) == MEMORY_KEYS
 
 
+def test_a_drain_is_told_while_it_lasts_and_else_left_out() -> None:
+    assert rendered(replace(REPORT, is_draining=True))["draining"] is True
+    assert "draining" not in rendered()
+
+
 def test_memory_is_left_out_but_lists_are_null() -> None:
     members = rendered(replace(REPORT, topics=None, memory=None, producers=()))
     assert list(members) == [key for key in TOP_KEYS if key != "memory"]

@@ -12,8 +12,8 @@ It is read at the start and again on SIGHUP; if it cannot be used then, the user
 **Roles.** Each may do all that those before it may.
 
     viewer     look at figures, nodes and pipelines
-    operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies
-    admin      and what cannot be undone: empty, delete, tombstone
+    operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies, change rules
+    admin      and what cannot be undone: empty, delete, tombstone, drain
 
 **Passwords** are kept as scrypt hashes.
 
@@ -62,9 +62,13 @@ class Permission(enum.StrEnum):
     """Take a node that is gone off the pages."""
     MARK = "mark"
     """Leave a mark in the charts."""
+    RULES = "rules"
+    """Change the rules that say when something is wrong."""
     EMPTY = "empty"
     DELETE = "delete"
     TOMBSTONE = "tombstone"
+    DRAIN = "drain"
+    """Have a node emptied and stopped, or go on."""
 
 
 _OPERATOR = frozenset(
@@ -78,6 +82,7 @@ _OPERATOR = frozenset(
         Permission.POLICY,
         Permission.DISMISS,
         Permission.MARK,
+        Permission.RULES,
     }
 )
 

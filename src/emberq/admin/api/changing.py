@@ -7,6 +7,7 @@
                                      {"action": "clear_policy"}
     DELETE /api/topics/<t>[/<c>]
     DELETE /api/nodes/<node>         {"topic": "t"}                      tombstone
+    POST   /api/nodes/<node>         {"action": "drain"}                 or cancel_drain
     DELETE /api/absent/<node>                                            show an nsqd that is gone no more
     POST   /api/marks                {"text": "deploy 12", "topic": "t", "channel": "c", "time": 1715931000}
                                      a mark in the charts; all but the text may be missing
@@ -40,6 +41,7 @@ from emberq.admin.access.user import Permission
 from emberq.admin.api.message import MessageApi
 from emberq.admin.api.request import Body, check_channel, check_topic
 from emberq.admin.audit import AuditedAction, Recorder
+from emberq.admin.document import drain_document
 from emberq.admin.history_store import HistoryMark
 from emberq.admin.live import Gatherer
 from emberq.base.clock import NS_PER_SECOND, Clock
@@ -78,6 +80,8 @@ PERMISSIONS = {
 }
 """By the action that a body asks for."""
 _MOVES = ("seek", "redrive")
+_DRAINS = {"drain": False, "cancel_drain": True}
+"""Whether the action takes a drain back."""
 MAX_TARGETS = 100
 """Of one request, which has to be answered before the browser loses its patience; more takes several."""
 MAX_MARK_NS = 4_102_444_800 * NS_PER_SECOND
@@ -183,6 +187,16 @@ class ChangingApi:
         work = self._actions.tombstone(topic, node=node)
         done = await self._recorder.carry_out(work, [deed], request, visitor)
         return json({"message": done.message})
+
+    async def drain(self, request: Request, visitor: Visitor) -> Response:
+        """Have an nsqd take nothing new and stop when it is empty; or go on as before."""
+        action, node = Body(request).text("action"), request.params["node"]
+        if action not in _DRAINS:
+            raise HttpError(400, "INVALID_ACTION")
+        deed = AuditedAction(action=f"{action}_node", node=node)
+        work = self._actions.drain(node, is_cancelled=_DRAINS[action])
+        done = await self._recorder.carry_out(work, [deed], request, visitor)
+        return json(drain_document(done.value) | {"message": done.message})
 
     async def dismiss(self, request: Request, visitor: Visitor) -> Response:
         """Take an nsqd that is gone off the pages."""

@@ -1,4 +1,4 @@
-"""nsqadmin itself: POST /login, POST /logout, GET and PUT /config/<option>.
+"""nsqadmin itself: POST /login, POST /logout, GET and PUT /config/<option>, and the rules of its alerts.
 
     POST /login     {"user": "ada", "password": "…"}        200 {"message": ""} and a cookie
                                                             401 LOGIN_FAILED, 429 TOO_MANY_TRIES
@@ -8,6 +8,15 @@ A form (`application/x-www-form-urlencoded`: user, password, next) is taken as w
 answered by sending the browser on: to `next`, which has to be a path of ours, or back to /login, with the reason as
 `failed` (see the page) and `next` kept.
 
+    GET /api/rules               {"rules": […], "version": "…", "is_built_in": false, "is_writable": true,
+                                  "webhook": "host", "message": ""}
+    PUT /api/rules               {"rules": […], "version": "…"}          all of them; 409 RULES_CHANGED if the file is
+                                                            not of that version any more, or RULES_NOT_WRITABLE
+    GET /api/rules/prometheus    the same as a rules file for Prometheus
+
+A rule has the keys that it has in the file (see `rule`). Of the webhook only the host is told, and pages cannot change
+it: nsqadmin would then send requests to wherever a user wants.
+
 /config works as `http.live_config` says, for clients whose address --allow-config-from-cidr allows. Passwords in URLs
 are not shown. As in the reference, being an admin is not needed, except where users have to log in: behind a proxy on
 the same machine every request comes from an address that is allowed.
@@ -15,20 +24,24 @@ the same machine every request comes from an address that is allowed.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from ipaddress import ip_address
 from urllib.parse import parse_qs, urlencode
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Role
+from emberq.admin.alert import host_of
 from emberq.admin.api.request import Body
 from emberq.admin.audit import ActionOutcome, AuditedAction, Recorder
+from emberq.admin.live import Gatherer
 from emberq.admin.options import SETTINGS, AdminOptions
+from emberq.admin.rule import MAX_FILE_BYTES, Rule, RuleError, parse_rules, prometheus_rules
 from emberq.base.address import AddressError, parse_network, parse_tcp_address, split_scheme
 from emberq.base.text import masked
 from emberq.cluster.cluster import Cluster
 from emberq.http.live_config import LiveConfig, Lookupds
-from emberq.http.message import JSON, V1_HEADERS, HttpError, Request, Response, encode_json
+from emberq.http.message import JSON, V1_HEADERS, HttpError, Request, Response, encode_json, json, plain
 
 MAX_LOGIN_BYTES = 8 * 1024
 _FORM = "application/x-www-form-urlencoded"
@@ -123,7 +136,7 @@ class AdminConfigApi:
                 change=cluster.ask_other_lookupds,
                 accepts=_is_address,
             ),
-            shown_as={"graphite_url": masked, "notification_http_endpoint": masked},
+            shown_as={"graphite_url": masked, "notification_http_endpoint": masked, "alert_webhook_url": host_of},
         )
 
     def get(self, request: Request, visitor: Visitor | None) -> Response:
@@ -152,3 +165,55 @@ def _is_address(text: str) -> bool:
         return bool(parse_tcp_address(split_scheme(text)[1]).host)
     except AddressError:
         return False
+
+
+# The rules of alerts
+
+MAX_RULES_BYTES = MAX_FILE_BYTES
+
+
+class RulesApi:
+    """Shows and changes the rules that say when something is wrong."""
+
+    def __init__(self, gatherer: Gatherer, recorder: Recorder, *, webhook_url: str) -> None:
+        """`webhook_url` is that of the flag, which goes before that of the file."""
+        self._gatherer = gatherer
+        self._rules = gatherer.alerts.rules
+        self._recorder = recorder
+        self._webhook_url = webhook_url
+
+    def get(self, _request: Request) -> Response:
+        current = self._rules.current
+        return json(
+            {
+                "rules": [rule.document() for rule in current.rules],
+                "version": current.version,
+                "is_built_in": not current.version,
+                "is_writable": self._rules.is_writable,
+                "webhook": host_of(self._webhook_url or current.webhook),
+                "message": "",
+            }
+        )
+
+    def prometheus(self, _request: Request) -> Response:
+        """YAML; as plain text, so that a browser shows it."""
+        return plain(prometheus_rules(self._rules.current.rules))
+
+    async def put(self, request: Request, visitor: Visitor) -> Response:
+        body = Body(request)
+        try:
+            rules = parse_rules(body.objects("rules"))
+        except RuleError as wrong:
+            raise HttpError(400, f"INVALID_RULES: {wrong}") from wrong
+        deed = AuditedAction(action="change_rules", detail=f"{len(rules)} rules")
+        await self._recorder.carry_out(self._save(rules, body.text("version")), [deed], request, visitor)
+        return self.get(request)
+
+    async def _save(self, rules: tuple[Rule, ...], version: str) -> None:
+        try:
+            is_saved = await asyncio.to_thread(self._rules.save, rules, version)
+        except OSError as failure:
+            raise HttpError(409, f"RULES_NOT_WRITABLE: {failure.strerror or failure}") from failure
+        if not is_saved:
+            raise HttpError(409, "RULES_CHANGED")
+        await self._gatherer.judge_again()

@@ -14,11 +14,15 @@ said in `document`.
     GET /api/history?topics=all             the last rates of every topic
     GET /api/history?channels=all           the last depths of every channel
     GET /api/absent                         the nodes that are silent or gone
+    GET /api/settings                       the settings of all nsqds, option by option, and how they differ
+    GET /api/drain/<node>                   how far the drain of an nsqd is
+    GET /api/alerts                         what is wrong by the rules, and what was lately (see `alert`)
 
 With `range=SECONDS` a history reaches back so far, at the resolution that is kept for that (see `history_store`).
 
 A history has `marks`, too, which GET /api/marks?topic=t&channel=c&range=… tells alone: [{"time", "kind" ("node",
-"action", "note"), "text", "topic", "channel", "node", "state" ("silent", "gone", "back")}]; what is empty is left out.
+"action", "note", "alert"), "text", "topic", "channel", "node", "state" ("silent", "gone", "back"; "firing",
+"resolved")}]; what is empty is left out.
 
 **One search** for all that has a name: every word must be in it. At most 50 of each kind are told, and how many there
 are.
@@ -46,8 +50,10 @@ from emberq.admin.document import (
     Document,
     channel_document,
     counters_document,
+    drain_document,
     node_document,
     producer_document,
+    settings_document,
     topic_document,
 )
 from emberq.admin.live import CONTENT_TYPE, Gatherer, LiveView, Subject, encode_in_pieces
@@ -108,6 +114,15 @@ class ReadingApi:
             lambda _, observer: observer.node(name), lambda node: node_document(node, now_ns=now_ns)
         )
 
+    async def drain(self, request: Request) -> Response:
+        """Whether an nsqd is being drained, and what it still holds."""
+        found = await self._cluster.actions.drain_state(request.params["node"])
+        return json(drain_document(found.value) | {"message": found.message})
+
+    async def settings(self, _request: Request) -> Response:
+        """The settings of all nsqds, and how they differ."""
+        return await self._answer(lambda _, observer: observer.settings(), settings_document)
+
     async def counter(self, _request: Request) -> Response:
         return await self._answer(
             lambda _, observer: observer.counters(), lambda counters: {"stats": counters_document(counters)}
@@ -161,6 +176,9 @@ class WatchingApi:
 
     async def pipelines(self, _request: Request) -> Response:
         return encoded(await self._gatherer.document(Subject(view=LiveView.PIPELINES)))
+
+    async def alerts(self, _request: Request) -> Response:
+        return encoded(await self._gatherer.document(Subject(view=LiveView.ALERTS)))
 
     async def history(self, request: Request) -> Response:
         query = request.query()

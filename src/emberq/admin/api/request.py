@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from emberq.cluster.action import NothingToPeekError, PeekUnknownError
+from emberq.cluster.action import DrainUnknownError, NothingToPeekError, PeekUnknownError
 from emberq.cluster.upstream import ChannelNotFoundError, ClusterError, NodeNotFoundError
 from emberq.http.message import HttpError, Request
 from emberq.wire.parameter import is_valid_name
@@ -99,7 +99,7 @@ def as_http_error(failure: ClusterError) -> HttpError:
             return HttpError(404, "CHANNEL_NOT_FOUND")
         case TopicNotFoundError():
             return HttpError(404, "TOPIC_NOT_FOUND")
-        case NotSupportedError() | PeekUnknownError():
+        case NotSupportedError() | PeekUnknownError() | DrainUnknownError():
             return HttpError(501, f"NOT_SUPPORTED: {failure}")
         case _:
             return HttpError(502, f"UPSTREAM_ERROR: {failure}")

@@ -145,9 +145,11 @@ PAGES = {
     "/topics/{topic}/{channel}": Page(name="channel", below="topics"),
     "/nodes": Page(name="nodes", title="Nodes"),
     "/nodes/{node}": Page(name="node", below="nodes"),
+    "/settings": Page(name="settings", title="Settings", below="nodes", is_live=False),
     "/counter": Page(name="counter", title="Counter"),
     "/lookup": Page(name="lookup", title="Lookup", is_live=False),
     "/pipelines": Page(name="pipelines", title="Pipelines"),
+    "/alerts": Page(name="alerts", title="Alerts"),
     "/search": Page(name="search", title="Search", is_live=False),
     "/login": _LOGIN,
 }

@@ -6,6 +6,7 @@
     POST /drain                   take nothing new, and stop when consumers have emptied it
     DELETE /drain                 go on as before
     GET  /info                    who is it: versions, ports, what may be negotiated
+    GET  /config                  every option, as a JSON object
     GET  /config/<option>         as `emberq.http.live_config` says; passwords in addresses of authorization servers
     PUT  /config/<option>         are not shown, and any string passes for the address of an nsqlookupd
     POST /debug/freememory        collect garbage and give free memory back to the system
@@ -223,6 +224,9 @@ class ConfigApi:
 
     def get(self, request: Request) -> Response:
         return self._config.show(request.params["option"])
+
+    def get_all(self, _request: Request) -> Response:
+        return self._config.show_all()
 
     def put(self, request: Request) -> Response:
         return self._config.change(request.params["option"], request.body)

@@ -76,6 +76,7 @@ def routes(node: Node) -> list[Route]:
         Route("GET", "/topic/peek", journal.peek),
         Route("GET", "/journal", journal.describe),
         Route("GET", "/journal/read", journal_read.read),
+        Route("GET", "/config", config.get_all),
         Route("GET", "/config/{option}", config.get),
         Route("PUT", "/config/{option}", config.put, max_body_bytes=max_msg_size, too_big="INVALID_VALUE"),
         *profiler_routes(has_token=has_token),

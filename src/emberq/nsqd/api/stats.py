@@ -128,6 +128,7 @@ class StatsReport:
     """
 
     health: str
+    is_draining: bool = False
     start_time_s: int
     now_s: int
     topics: Iterable[ShownTopic] | None
@@ -145,6 +146,7 @@ def take_report(node: Node, query: Query, memory: RecentMemory) -> StatsReport:
     producers = node.producers() if shows_clients and topics is not None else ()
     return StatsReport(
         health=node.health(),
+        is_draining=node.draining.is_on,
         start_time_s=node.start_time_s,
         now_s=node.clock.wall_ns() // NS_PER_SECOND,
         topics=shown,
@@ -205,6 +207,8 @@ JsonObject = dict[str, Any]
 def json_pieces(report: StatsReport) -> Iterator[str]:
     """The whole answer, in pieces of at most one topic, channel or client."""
     yield f'{{"version":"{emberq.NSQ_VERSION}","health":{json_text(report.health)},"start_time":{report.start_time_s}'
+    if report.is_draining:
+        yield ',"draining":true'
     if report.topics is None:
         yield ',"topics":null'
     else:

@@ -21,6 +21,7 @@ export function showAbsent({ absent = [], is_incomplete: isIncomplete = false },
 function notice(absence, refresh) {
   const isGone = absence.state === "gone";
   const heard = `It was last heard of at ${format.moment(absence.since * 1000)}${held(absence)}.`;
+  if (isGone && absence.was_draining) return drained(absence, button);
   const sentence = isGone
     ? ` is gone. ${heard} Figures are without it.`
     : ` does not answer. ${heard} Until it answers, sums are without it, and charts have a gap.`;
@@ -32,6 +33,17 @@ function notice(absence, refresh) {
     { class: "banner absence", "data-kind": isGone ? "problem" : "warning", "data-node": absence.node },
     h("p", {}, "Node ", h("a", { href: path("nodes") }, name), sentence),
     isGone && may("dismiss") ? button : null,
+  );
+}
+
+/** A node that was drained is gone because an operator wanted it. */
+function drained(absence, button) {
+  const name = absence.hostname ? `${absence.hostname} (${absence.node})` : absence.node;
+  return h(
+    "div",
+    { class: "banner absence", "data-kind": "warning", "data-node": absence.node },
+    h("p", {}, "Node ", h("a", { href: path("nodes") }, name), " was drained, and has stopped."),
+    may("dismiss") ? button : null,
   );
 }
 

@@ -167,6 +167,27 @@ export async function tombstone({ topic, node, figures }) {
   return perform(`Tombstoned topic ${topic} on ${node}`, () => remove(apiPath("nodes", node), { topic }));
 }
 
+/** Has a node take nothing new and stop when it is empty, or go on as before; `figures` are those of its page. */
+export async function drain({ node, figures, isCancelled }) {
+  const verb = isCancelled ? "Cancel drain" : "Drain";
+  const question = {
+    title: isCancelled ? `Cancel the drain of node ${node}?` : `Drain node ${node}?`,
+    explanation: isCancelled
+      ? "It takes messages again, and does not stop. What consumers have taken meanwhile is done."
+      : consequence.ofDraining(figures),
+    verb,
+  };
+  const isSure = await (isCancelled ? confirm(question) : confirmByName({ ...question, name: node }));
+  if (!isSure) return false;
+  const body = { action: isCancelled ? "cancel_drain" : "drain" };
+  const said = (answer) => {
+    if (isCancelled) return `Node ${node} takes messages again`;
+    const held = counted(answer.message_count ?? 0, "message");
+    return `Node ${node} is being drained; it holds ${held} in ${counted(answer.topic_count ?? 0, "topic")}`;
+  };
+  return perform(said, () => post(apiPath("nodes", node), body));
+}
+
 /** Takes a node that is gone off the pages; it comes back by itself when it answers again. */
 export async function dismiss(node) {
   const isSure = await confirm({
@@ -361,7 +382,21 @@ function address(topic, channel) {
   return channel ? apiPath("topics", topic, channel) : apiPath("topics", topic);
 }
 
+const NAMES = "has 1 to 64 letters, digits, dots, underscores and dashes; #ephemeral may stand behind them";
+/** What a refusal means, by the word that it begins with. */
+const REFUSALS = {
+  INVALID_TOPIC: `the name of a topic ${NAMES}`,
+  INVALID_CHANNEL: `the name of a channel ${NAMES}`,
+  INVALID_DEAD_LETTER_TOPIC: `the name of a topic ${NAMES}`,
+  NODE_NOT_FOUND: "no node of the cluster has this address",
+  TOPIC_NOT_FOUND: "no node has this topic",
+  CHANNEL_NOT_FOUND: "no node has this channel",
+  RULES_CHANGED: "the rules were changed elsewhere; they are shown as they are now",
+};
+
 function readable(failure) {
+  const meaning = REFUSALS[failure.message.split(":")[0]];
+  if (meaning !== undefined) return `${meaning} (${failure.message}).`;
   if (failure.status === 403) return `you may not do this (${failure.message}).`;
   return failure.message;
 }

@@ -29,6 +29,10 @@ export function post(url, body) {
   return request("POST", url, body);
 }
 
+export function put(url, body) {
+  return request("PUT", url, body);
+}
+
 export function remove(url, body) {
   return request("DELETE", url, body);
 }

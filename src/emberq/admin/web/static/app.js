@@ -16,6 +16,8 @@ const PAGES = {
   counter: () => import("./page_counter.js"),
   lookup: () => import("./page_lookup.js"),
   pipelines: () => import("./page_pipelines.js"),
+  settings: () => import("./page_settings.js"),
+  alerts: () => import("./page_alerts.js"),
   search: () => import("./page_search.js"),
   login: () => import("./page_login.js"),
 };

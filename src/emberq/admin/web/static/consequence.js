@@ -45,6 +45,34 @@ export function ofMany(verb, rows, noun) {
   return [which, dropped(held), "Of journaled topics they stay in the journal; of the others this cannot be undone."];
 }
 
+/** Of draining a node, by the document of its page: what has to be worked off, and what no consumer comes for. */
+export function ofDraining({ topics = [], total_clients: clients = 0 }) {
+  const channels = (topics ?? []).flatMap((topic) => topic.channels ?? []);
+  const count = (each) => each.depth + each.in_flight_count + each.deferred_count;
+  const held = channels.reduce((all, channel) => all + count(channel), 0);
+  const own = (topics ?? []).reduce((all, topic) => all + topic.depth, 0);
+  const stuck = channels.filter((channel) => count(channel) > 0 && (channel.client_count === 0 || channel.paused));
+  const left = stuck.reduce((all, channel) => all + count(channel), 0);
+  const unread = (topics ?? []).filter((topic) => topic.depth > 0 && (topic.channels ?? []).length === 0);
+  const sentences = [
+    "It takes no more messages: publishers have to turn to another node. Consumers go on until nothing is left; then " +
+      "the node stops.",
+    `${counted(held + own, "message")} in ${counted((topics ?? []).length, "topic")} have to be worked off, by ` +
+      `${counted(clients, "consumer")}.`,
+  ];
+  if (left > 0) {
+    const names = listed(stuck.map((channel) => path(channel.topic_name, channel.channel_name)));
+    const who = `${counted(stuck.length, "channel")} without consumers, or paused: ${names}`;
+    sentences.push(`It will not get empty by itself: ${counted(left, "message")} wait in ${who}.`);
+  }
+  if (unread.length > 0) {
+    const names = listed(unread.map((topic) => topic.topic_name));
+    sentences.push(`No channel takes the messages of ${counted(unread.length, "topic")}: ${names}.`);
+  }
+  if (held + own === 0) sentences.push("Nothing is left in it: it stops at once.");
+  return sentences;
+}
+
 /** Of emptying, by where the topic keeps its messages. */
 export function ofEmptying({ channel, figures, isJournaled }) {
   if (!channel) return ofEmptyingTopic(figures, isJournaled);

@@ -127,7 +127,7 @@ function controlOf(field, number) {
     return h(
       "select",
       shared,
-      field.options.map(({ value, label }) => h("option", { value }, label)),
+      field.options.map(({ value, label }) => h("option", { value, selected: value === field.value }, label)),
     );
   }
   if (field.type === "textarea") return h("textarea", { ...shared, rows: 6 });

@@ -1,10 +1,10 @@
-/* The keyboard:  / search   f find   j k rows   Enter open   g then t h n c l p pages   d dark or light   ? this list */
+/* The keyboard:  / search   f find   j k rows   Enter open   g then t h n c l p a pages   d dark or light   ? this list */
 
 import { path } from "./api.js";
 import { h } from "./dom.js";
 import { tables } from "./table.js";
 
-const PAGES = { t: "topics", h: "channels", n: "nodes", c: "counter", l: "lookup", p: "pipelines" };
+const PAGES = { t: "topics", h: "channels", n: "nodes", c: "counter", l: "lookup", p: "pipelines", a: "alerts" };
 const SEQUENCE_MS = 1_000;
 const HELP = [
   ["/", "Search this page"],
@@ -18,6 +18,7 @@ const HELP = [
   ["g c", "Counter"],
   ["g l", "Lookup"],
   ["g p", "Pipelines"],
+  ["g a", "Alerts"],
   ["d", "Dark or light"],
   ["?", "This list"],
 ];

@@ -4,6 +4,7 @@ import { path } from "./api.js";
 import { bulkActions } from "./bulk.js";
 import { deadLetterColumn, figureColumn, nameColumn, netColumn, paintWithSparkline, requeueColumn } from "./column.js";
 import { h, setAttribute, setText } from "./dom.js";
+import { exportButtons } from "./export.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { content, filterField, label, searchField, section } from "./panel.js";
@@ -42,7 +43,12 @@ export function start() {
     const urgent = channels.filter((channel) => channel.attention > 0).length;
     setText(count, `${format.counted(channels.length, "channel")}, ${urgent === 0 ? "none" : urgent} to look at`);
   });
-  const controls = [count, searchField(table, "channels"), filterField(table, "Which channels", FILTERS)];
+  const controls = [
+    count,
+    searchField(table, "channels"),
+    filterField(table, "Which channels", FILTERS),
+    exportButtons(table, "nsq-channels"),
+  ];
   const bulk = bulkActions(table, { noun: "channel", refresh: () => live.refresh(), canEmpty: true });
   content.append(section("All channels", { controls }, bulk, table.element));
   recent.recall();

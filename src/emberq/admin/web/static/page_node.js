@@ -1,12 +1,13 @@
 /* One nsqd: its work and its memory, its topics, channels and consumers. */
 
-import { tombstone } from "./action.js";
+import { drain, tombstone } from "./action.js";
 import { Charts } from "./charts.js";
 import { channelTable, clientTable, topicTable, withPaces, withRates } from "./cluster_table.js";
 import { config } from "./config.js";
+import { setAttribute, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { content, searchField, section, Tiles } from "./panel.js";
+import { button, content, searchField, section, Tiles } from "./panel.js";
 import { failureTiles, netTile, Trend } from "./trend.js";
 
 const { node } = config;
@@ -36,7 +37,9 @@ export function start() {
     },
   ]);
   const charts = new Charts("flow", "depth", "failures", "memory", "gc_pause");
+  const title = new NodeTitle(() => live.refresh());
   const live = follow("node", { node }, (document_) => {
+    title.show(document_);
     const everyChannel = (document_.topics ?? []).flatMap((topic) => topic.channels ?? []);
     trend.add(document_.time, document_.flow);
     tiles.show(document_);
@@ -53,6 +56,32 @@ export function start() {
     section("Consumers", {}, clients.element),
   );
   charts.recall({ node });
+}
+
+/** Whether the node is well and takes messages, and the button that drains it or takes that back. */
+class NodeTitle {
+  #document = null;
+  #button;
+  #state = document.getElementById("state");
+
+  constructor(refresh) {
+    this.#button = button("Drain…", { permission: "drain", kind: "danger-quiet" }, async () => {
+      const isDone = await drain({ node, figures: this.#document, isCancelled: this.#document.is_draining });
+      if (isDone) refresh();
+    });
+    if (this.#button) document.getElementById("title-buttons").append(this.#button);
+  }
+
+  show(document_) {
+    this.#document = document_;
+    const isWell = document_.is_healthy !== false;
+    setAttribute(this.#state, "hidden", document_.is_healthy === null);
+    setText(this.#state, isWell ? (document_.is_draining ? "draining" : "ready") : document_.health);
+    setAttribute(this.#state, "data-kind", isWell ? (document_.is_draining ? "warning" : "good") : "problem");
+    if (this.#button === null) return;
+    setText(this.#button, document_.is_draining ? "Cancel drain…" : "Drain…");
+    setAttribute(this.#button, "class", document_.is_draining ? null : "danger-quiet");
+  }
 }
 
 function figuresOf(document_) {

@@ -4,6 +4,7 @@ import { path } from "./api.js";
 import { figureColumn, nameColumn, rateColumn } from "./column.js";
 import { config } from "./config.js";
 import { h, setAttribute, setText } from "./dom.js";
+import { exportButtons } from "./export.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { content, label, searchField, section } from "./panel.js";
@@ -12,7 +13,9 @@ import { DataTable } from "./table.js";
 export function start() {
   const table = nodeTable();
   const count = h("span", { class: "count" });
-  content.append(section("All nodes", { controls: [count, searchField(table, "nodes")] }, table.element));
+  const settings = h("a", { href: path("settings") }, "Their settings");
+  const controls = [count, settings, searchField(table, "nodes"), exportButtons(table, "nsq-nodes")];
+  content.append(section("All nodes", { controls }, table.element));
   follow("nodes", {}, ({ nodes }) => {
     table.setRows(nodes ?? []);
     setText(count, format.counted((nodes ?? []).length, "node"));
@@ -37,10 +40,25 @@ function paintHost(cell, node) {
   hostColumn.paint(cell, node);
   const aside = cell.querySelector(".aside") ?? cell.appendChild(h("span", { class: "aside on-phone" }));
   setText(aside, node.hostname ? nameOf(node) : "");
-  const isAbsent = node.state === "silent" || node.state === "gone";
-  const mark = cell.querySelector(".label") ?? (isAbsent ? cell.appendChild(label("", "problem")) : null);
-  if (isAbsent) setText(mark, node.state);
-  else mark?.remove();
+}
+
+/** What a node is in a word, how grave that is, and what it means. */
+function stateOf(node) {
+  if (node.state === "gone" && node.was_draining) return { text: "drained", kind: null, title: "It has stopped" };
+  if (node.state === "gone") return { text: "gone", kind: "problem", title: "nsqlookupd lists it no more" };
+  if (node.state === "silent") return { text: "silent", kind: "problem", title: "It does not answer" };
+  if (!node.is_healthy) return { text: "not well", kind: "problem", title: node.health };
+  if (node.is_draining) return { text: "draining", kind: "warning", title: "It takes no messages, and stops when empty" };
+  return { text: "ready", kind: "good", title: "Live, and takes messages" };
+}
+
+function paintState(cell, node) {
+  const { text, kind, title } = stateOf(node);
+  const mark = cell.firstElementChild?.classList.contains("label") ? cell.firstElementChild : label("");
+  if (mark.parentNode === null) cell.replaceChildren(mark);
+  setText(mark, text);
+  setAttribute(mark, "data-kind", kind);
+  setAttribute(cell, "title", title);
 }
 
 function nodeTable() {
@@ -53,6 +71,14 @@ function nodeTable() {
     remembersInAddress: true,
     columns: [
       { ...hostColumn, paint: paintHost },
+      {
+        id: "state",
+        label: "State",
+        title: "ready: it takes messages; draining: it takes none, and stops when it is empty",
+        value: (node) => stateOf(node).text,
+        paint: paintState,
+        isSearched: true,
+      },
       {
         id: "address",
         label: "Broadcast address",

@@ -1,6 +1,7 @@
 /* All topics: the cluster's figures, and a table that is searched, filtered and sorted in the browser. */
 
 import { askAndCreate } from "./action.js";
+import { AlertList } from "./alert.js";
 import { path } from "./api.js";
 import { bulkActions } from "./bulk.js";
 import { Charts } from "./charts.js";
@@ -13,6 +14,7 @@ import {
   requeueColumn,
 } from "./column.js";
 import { h, setText } from "./dom.js";
+import { exportButtons } from "./export.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
 import { button, content, filterField, searchField, section, Tiles } from "./panel.js";
@@ -41,10 +43,12 @@ export function start() {
     { id: "in-flight", label: "In flight", text: (all) => format.integer(all.in_flight) },
     { id: "clients", label: "Consumers", text: (all) => format.integer(all.clients) },
   ]);
+  const alerts = new AlertList();
   const charts = new Charts("flow", "depth", "failures", "in_flight");
   const count = h("span", { class: "count" });
   const live = follow("topics", {}, (document_) => {
     const topics = document_.topics ?? [];
+    alerts.show(document_);
     recent.add(document_.time, topics);
     const all = { ...sum(topics), rate: document_.rates.total, flow: document_.flow };
     trend.add(document_.time, document_.is_incomplete ? null : document_.flow);
@@ -56,9 +60,20 @@ export function start() {
   const create = button("Create topic…", { kind: "primary", permission: "create" }, async () => {
     if (await askAndCreate()) live.refresh();
   });
-  const controls = [count, searchField(table, "topics"), filterField(table, "Which topics", FILTERS), create];
+  const controls = [
+    count,
+    searchField(table, "topics"),
+    filterField(table, "Which topics", FILTERS),
+    exportButtons(table, "nsq-topics"),
+    create,
+  ];
   const bulk = bulkActions(table, { noun: "topic", refresh: () => live.refresh() });
-  content.append(tiles.element, charts.element, section("All topics", { controls }, bulk, table.element));
+  content.append(
+    alerts.element,
+    tiles.element,
+    charts.element,
+    section("All topics", { controls }, bulk, table.element),
+  );
   charts.recall();
   recent.recall();
 }

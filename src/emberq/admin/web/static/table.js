@@ -63,6 +63,11 @@ export class DataTable {
   /** Called whenever other rows are shown, or the same with other figures. */
   onArrange = () => {};
 
+  /** What each row is told by. */
+  get columns() {
+    return this.#columns;
+  }
+
   get shownCount() {
     return this.#shown.length;
   }

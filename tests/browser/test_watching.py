@@ -1,0 +1,82 @@
+"""What an operator watches: what is wrong and by which rules, nodes that leave, and how nodes are set up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.cluster import Cluster, running_cluster
+
+RULES = '[[rule]]\nname = "Too deep"\nwhen = "depth"\nabove = 2\nseverity = "critical"\ntopic = "alarm*"\n'
+
+
+def test_what_is_wrong_is_seen_and_a_rule_is_changed(page: Page, cluster: Cluster, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(RULES)
+    cluster.create("alarming", "calm", "wild")
+    cluster.publish("alarming", *[b"x"] * 5)
+    with cluster.with_admin(tmp_path, f"--alert-rules-file={rules}", "--live-interval=100ms") as watched:
+        page.goto(f"{watched.admin.url}/topics")
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong.get_by_role("listitem")).to_have_count(2)
+        expect(wrong).to_contain_text("Too deep: alarming / calm, 5 messages wait")
+        wrong.get_by_role("link", name="All alerts and rules").click()
+        now = page.get_by_role("region", name="Now")
+        expect(now.get_by_role("listitem")).to_have_count(2)
+        page.get_by_role("button", name="Edit…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_label("Severity")).to_have_value("critical")
+        dialog.get_by_label("Above").fill("4")
+        dialog.get_by_label("Channels").fill("w*")
+        dialog.get_by_role("button", name="Save").click()
+        expect(now.get_by_role("listitem")).to_have_count(1)
+        expect(now).to_contain_text("alarming / wild")
+        expect(page.get_by_role("region", name="Resolved lately")).to_contain_text("alarming / calm")
+        assert 'channel = "w*"' in rules.read_text()
+        page.goto(f"{watched.admin.url}/topics")
+        expect(wrong.get_by_role("listitem")).to_have_count(1)
+        page.goto(f"{watched.admin.url}/alerts")
+        page.get_by_role("button", name="Remove…").click()
+        dialog.get_by_role("button", name="Remove").click()
+        expect(now).to_contain_text("Nothing is wrong by these rules.")
+
+
+def test_a_node_is_drained_and_goes_on_again(page: Page, tmp_path: Path) -> None:
+    with running_cluster(tmp_path, "--live-interval=100ms") as cluster:  # one that has nothing else to hold
+        node = cluster.nodes[0]
+        cluster.create("leaving", "unread", nodes=(0,))
+        cluster.publish("leaving", b"x")
+        page.goto(f"{cluster.admin.url}/nodes/{node}")
+        page.get_by_role("button", name="Drain…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog).to_contain_text("1 message in 1 topic have to be worked off, by 0 consumers.")
+        expect(dialog).to_contain_text("1 channel without consumers, or paused: leaving / unread")
+        dialog.get_by_label("Type the name to confirm").fill(node)
+        dialog.get_by_role("button", name="Drain").click()
+        expect(page.locator("#notes")).to_contain_text(f"Node {node} is being drained; it holds 1 message in 1 topic.")
+        expect(page.locator("#state")).to_have_text("draining")
+        page.goto(f"{cluster.admin.url}/nodes")
+        rows = page.get_by_role("table", name="Nodes").locator("tbody tr[data-key]")
+        expect(rows.filter(has_text="draining")).to_have_count(1)
+        expect(rows.filter(has_text="ready")).to_have_count(1)
+        page.goto(f"{cluster.admin.url}/nodes/{node}")
+        page.get_by_role("button", name="Cancel drain…").click()
+        dialog.get_by_role("button", name="Cancel drain").click()
+        expect(page.locator("#state")).to_have_text("ready")
+
+
+def test_settings_of_nodes_are_compared_and_taken_home_as_a_file(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/nodes")
+    page.get_by_role("link", name="Their settings").click()
+    rows = page.get_by_role("table", name="Settings").locator("tbody tr[data-key]")
+    expect(page.get_by_text("2 nodes, none differs")).to_be_visible()
+    page.get_by_label("Which options").select_option("differing")
+    row = rows.filter(has_text="data_path")
+    expect(row).to_contain_text(f"on {cluster.nodes[1]}" if cluster.nodes[0] < cluster.nodes[1] else cluster.nodes[0])
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the rows shown as CSV").click()
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert lines[0] == "Option,Most nodes,Others"
+    assert any(line.startswith("data_path,") for line in lines)
+    assert download.value.suggested_filename == "nsq-settings.csv"
