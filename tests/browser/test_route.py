@@ -60,7 +60,8 @@ def test_what_needs_attention_comes_first_among_all_channels(page: Page, cluster
 
 def test_one_search_leads_to_everything_that_has_a_name(page: Page, cluster: Cluster, topic: str) -> None:
     consumer = cluster.consumer(topic, "channel", client_id=f"{topic}-worker", hostname="web-9.example")
-    page.goto(f"{cluster.admin.url}/nodes")
+    page.goto(f"{cluster.admin.url}/topics")
+    expect(row(page, "Topics", topic)).to_be_visible()  # a search finds what nsqadmin has seen
     page.keyboard.press("f")
     page.keyboard.type(topic)
     page.keyboard.press("Enter")
