@@ -245,9 +245,14 @@ class Step:
 
 
 def next_step(
-    start: Positions, journals: Mapping[Place, JournalExtent], *, max_rows: int | None, gone: Collection[Place] = ()
+    start: Positions,
+    journals: Mapping[Place, JournalExtent],
+    *,
+    max_rows: int | None,
+    gone: Collection[Place] = (),
+    reader: str = "this query",
 ) -> Step:
-    """The next batch from `start` on. The topics of `gone` were deleted."""
+    """The next batch from `start` on. The topics of `gone` were deleted. `reader` is named where something is lost."""
     found_at = {journal.uuid: place for place, journal in journals.items()}
     offsets = _offsets_by_journal(start)
     # Without journals that have moved: they are added below at their new place.
@@ -257,7 +262,7 @@ def next_step(
         if found_at.get(position.journal, place) == place and place not in gone
     }
     losses = [
-        f"{place} was deleted since this query read it; what was there from offset {start[place].offset} on is lost"
+        f"{place} was deleted since {reader} read it; what was there from offset {start[place].offset} on is lost"
         for place in gone
     ]
     waiting: dict[Place, int] = {}
@@ -265,7 +270,7 @@ def next_step(
         offset = offsets.get(journal.uuid)
         if offset is None:
             if place in end:
-                losses.append(f"{place} was deleted and made again since this query read it")
+                losses.append(f"{place} was deleted and made again since {reader} read it")
             end[place] = Position(journal.uuid, journal.first_offset)
             continue
         if offset < journal.first_offset:
@@ -274,7 +279,7 @@ def next_step(
                 "before they were read"
             )
         elif offset > journal.end_offset:
-            losses.append(f"{place} ends at offset {journal.end_offset}, but this query had read up to {offset}")
+            losses.append(f"{place} ends at offset {journal.end_offset}, but {reader} had read up to {offset}")
         end[place] = Position(journal.uuid, min(offset, journal.end_offset))
         if offset < journal.end_offset:
             waiting[place] = journal.end_offset - offset

@@ -298,6 +298,12 @@ OPTIONS: tuple[Option, ...] = (
 SPARKS_OWN = {"checkpointlocation", "queryname", "asyncprogresstrackingenabled"}
 """Options of Spark itself that it passes on, in lower case."""
 
+ELSEWHERE = {
+    "archive": "a source written in Python cannot read with Spark's own Parquet reader; "
+    "emberq.spark.read_topic(spark, options, archive=PATH) gives archive and journals as one DataFrame",
+}
+"""What one may look for among the options, in lower case, and where it is to be had."""
+
 
 def parse_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
     """The value of every option of this use, by name. OptionError if one given is wrong."""
@@ -306,6 +312,8 @@ def parse_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
     for name, text in given.items():
         if name.lower() in SPARKS_OWN:
             continue
+        if name.lower() in ELSEWHERE:
+            raise OptionError(f'option "{name}": {ELSEWHERE[name.lower()]}')
         option = known.get(name.lower())
         if option is None:
             raise OptionError(_unknown(name, (each.name for each in OPTIONS if each.use & use)))

@@ -1,7 +1,8 @@
 """SQL over topics and archives, as they are when a statement runs: what `emberq sql` asks.
 
 A topic is a view of its name, with _ for characters that SQL does not allow. Its columns are those of the JSON in the
-bodies, or with `raw` those of format("nsq") and the body as `text`. An archive is the view `archive`.
+bodies, or with `raw` those of format("nsq") and the body as `text`. An archive is the view `archive`; a topic that is
+archived is read from there, and from its journals only what the archive does not have yet.
 
 Messages that are no rows of a topic's view are counted while a statement reads them, and are a view of their own:
 `clicks_unparsed` beside `clicks`, with the reason of each. The count costs nothing: all messages are judged anyway.
@@ -18,10 +19,14 @@ from typing import Any, Generic, TypeVar
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
+from emberq.base.text import format_moment
+from emberq.spark.archive import TimeRange, archived_topic, read_topic
 from emberq.spark.error import NsqSparkError
+from emberq.spark.journal_read import newest_bodies
 from emberq.spark.pipeline.body_format import bad_records, counts, good_rows, judged
-from emberq.spark.pipeline.build import cause_of, newest_schema, struct_of
+from emberq.spark.pipeline.build import NEWEST_ROWS, cause_of, schema_of, struct_of
 from emberq.spark.pipeline.model import Source
 
 ARCHIVE = "archive"
@@ -66,16 +71,28 @@ class SqlConsole:
         self._topics: set[str] = set()
         """The views of topics whose messages are judged."""
 
-    def add_topic(self, topic: str, *, access: Mapping[str, str], schema: str, raw: bool) -> None:
-        """Make a view of a journaled topic. An empty `schema` is derived from the newest messages."""
+    def add_topic(
+        self,
+        topic: str,
+        *,
+        access: Mapping[str, str],
+        schema: str,
+        raw: bool,
+        archive: str | None = None,
+        times: TimeRange | None = None,
+    ) -> None:
+        """Make a view of a journaled topic, and of its archive if that is named.
+
+        An empty `schema` is derived from the newest messages. With `times` the view has only what was published then.
+        """
         view = re.sub(r"[^A-Za-z0-9_]", "_", topic)
         with _explained():
             options = {**access, "topic": topic}
-            messages = self._spark.read.format("nsq").options(**options).load()
+            messages = self._messages(options, archive, times)
             if raw:
                 rows = messages.selectExpr("*", "CAST(body AS STRING) AS text")
             else:
-                columns = struct_of(schema) if schema else newest_schema(self._spark, options)
+                columns = struct_of(schema) if schema else self._newest_schema(options, archive)
                 if not columns.fields:
                     raise StatementError(f"the messages of {topic} are no JSON objects; take them raw")
                 source = Source(topic=(topic,))
@@ -84,6 +101,27 @@ class SqlConsole:
                 rows = good_rows(found.observe(view, *counts(source)), columns)
                 self._topics.add(view)
             rows.createOrReplaceTempView(view)
+
+    def _messages(self, options: Mapping[str, str], archive: str | None, times: TimeRange | None) -> DataFrame:
+        if archive is not None:
+            return read_topic(self._spark, options, archive=archive, times=times)
+        bounds = {}
+        if times is not None and times.start_ns is not None:
+            bounds["startingOffsets"] = format_moment(times.start_ns)
+        if times is not None and times.end_ns is not None:
+            bounds["endingOffsets"] = format_moment(times.end_ns)
+        return self._spark.read.format("nsq").options(**options, **bounds).load()
+
+    def _newest_schema(self, options: Mapping[str, str], archive: str | None) -> StructType:
+        """The columns of the newest messages. Where retention has removed all, these are in the archive."""
+        bodies = newest_bodies(options, count=NEWEST_ROWS)
+        if not bodies and archive is not None:
+            rows = archived_topic(self._spark, options, archive=archive).rows
+            last = rows.agg(F.max(F.struct("date", "hour"))).head()
+            if last is not None and last[0] is not None:
+                newest = rows.where((F.col("date") == last[0].date) & (F.col("hour") == last[0].hour))
+                bodies = [bytes(row.body) for row in newest.select("body").limit(NEWEST_ROWS).collect()]
+        return schema_of(self._spark, bodies)
 
     def _add_unparsed(self, view: str, judged_messages: DataFrame) -> None:
         if view + UNPARSED not in self._topics:  # a topic may have that name
