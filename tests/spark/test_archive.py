@@ -163,7 +163,6 @@ def test_folders_of_other_hours_are_not_read(
     capsys.readouterr()
     rows.where("nsqd = 'a:1'").explain("formatted")
     plan = capsys.readouterr().out
-    print(plan)
     (folders,) = re.findall(r"PartitionFilters: (.*)", plan)
     (pushed,) = re.findall(r"PushedFilters: (.*)", plan)
     assert "date" in folders

@@ -19,14 +19,12 @@ from typing import Any, Generic, TypeVar
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StructType
 
 from emberq.base.text import format_moment
-from emberq.spark.archive import TimeRange, archived_topic, read_topic
+from emberq.spark.archive import TimeRange, read_topic
 from emberq.spark.error import NsqSparkError
-from emberq.spark.journal_read import newest_bodies
 from emberq.spark.pipeline.body_format import bad_records, counts, good_rows, judged
-from emberq.spark.pipeline.build import NEWEST_ROWS, cause_of, schema_of, struct_of
+from emberq.spark.pipeline.build import cause_of, newest_schema, struct_of
 from emberq.spark.pipeline.model import Source
 
 ARCHIVE = "archive"
@@ -92,7 +90,7 @@ class SqlConsole:
             if raw:
                 rows = messages.selectExpr("*", "CAST(body AS STRING) AS text")
             else:
-                columns = struct_of(schema) if schema else self._newest_schema(options, archive)
+                columns = struct_of(schema) if schema else newest_schema(self._spark, options)
                 if not columns.fields:
                     raise StatementError(f"the messages of {topic} are no JSON objects; take them raw")
                 source = Source(topic=(topic,))
@@ -111,17 +109,6 @@ class SqlConsole:
         if times is not None and times.end_ns is not None:
             bounds["endingOffsets"] = format_moment(times.end_ns)
         return self._spark.read.format("nsq").options(**options, **bounds).load()
-
-    def _newest_schema(self, options: Mapping[str, str], archive: str | None) -> StructType:
-        """The columns of the newest messages. Where retention has removed all, these are in the archive."""
-        bodies = newest_bodies(options, count=NEWEST_ROWS)
-        if not bodies and archive is not None:
-            rows = archived_topic(self._spark, options, archive=archive).rows
-            last = rows.agg(F.max(F.struct("date", "hour"))).head()
-            if last is not None and last[0] is not None:
-                newest = rows.where((F.col("date") == last[0].date) & (F.col("hour") == last[0].hour))
-                bodies = [bytes(row.body) for row in newest.select("body").limit(NEWEST_ROWS).collect()]
-        return schema_of(self._spark, bodies)
 
     def _add_unparsed(self, view: str, judged_messages: DataFrame) -> None:
         if view + UNPARSED not in self._topics:  # a topic may have that name

@@ -178,12 +178,7 @@ def newest_schema(
     spark: SparkSession, options: Mapping[str, str], body_format: BodyFormat = BodyFormat.JSON
 ) -> StructType:
     """The columns of the newest messages; none if they are no JSON objects. NsqSparkError if they cannot be read."""
-    return schema_of(spark, newest_bodies(options, count=NEWEST_ROWS), body_format)
-
-
-def schema_of(spark: SparkSession, messages: Iterable[bytes], body_format: BodyFormat = BodyFormat.JSON) -> StructType:
-    """The columns of the JSON objects in these bodies."""
-    bodies = _texts(messages)
+    bodies = _texts(newest_bodies(options, count=NEWEST_ROWS))
     documents = chain.from_iterable(map(lines_of, bodies)) if body_format is BodyFormat.JSON_LINES else bodies
     texts = spark.createDataFrame([(document,) for document in documents], "text STRING")
     reserved = {*MESSAGE_COLUMNS, "_corrupt_record"}
