@@ -7,6 +7,7 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,13 +17,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from emberq.cli import sql
 from emberq.spark import TimeRange, read_topic
 from emberq.spark.archive import archive_pipeline, archived_count
 from emberq.spark.error import DataLossError, OptionError
 from emberq.spark.pipeline import PipelineFailedError, PipelineRun, files
 from emberq.spark.pipeline.files import FileSystem, compact, data_files, finish_interrupted
 from emberq.spark.pipeline.model import AVAILABLE_NOW
-from emberq.spark.sql import SqlConsole
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.waiting import wait_until
 
@@ -208,12 +209,16 @@ def test_a_stream_goes_on_where_the_archive_ends_as_the_guide_shows(
     assert offsets(parts[0].union(parts[1])) == published(scene)
 
 
-def test_sql_over_a_topic_with_its_archive_has_all_rows(spark: SparkSession, scene: Scene) -> None:
-    console = SqlConsole(spark)
-    console.add_topic(TOPIC, access={"nsqd": scene.options["nsqd"]}, schema="", raw=False, archive=str(scene.archive))
-    found = console.rows("SELECT count(*), count(DISTINCT _nsqd, _offset), count(n) FROM clicks", max_rows=1)
+def test_sql_over_a_topic_with_its_archive_has_all_rows(
+    spark: SparkSession, scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sql, "spark_session", lambda *_: nullcontext(spark))
+    flags = [f"--nsqd-http-address={nsqd.http}" for nsqd in (scene.first, scene.second)]
+    flags += [f"--topic={TOPIC}", f"--archive={scene.archive}", "--start=2026-01-01T00:00:00Z", "--json"]
+    statement = "SELECT count(*) AS rows, count(DISTINCT _nsqd, _offset) AS offsets, count(n) AS numbers FROM clicks"
+    assert sql.main([*flags, statement]) == 0
     count = sum(map(len, published(scene).values()))
-    assert found.items == [(count, count, count)]
+    assert json.loads(capsys.readouterr().out) == {"rows": count, "offsets": count, "numbers": count}
 
 
 def test_the_archiver_goes_on_and_all_is_as_before(spark: SparkSession, scene: Scene) -> None:
@@ -239,8 +244,7 @@ def test_a_folder_that_does_not_tell_where_journals_go_on_is_refused(
 
 
 def test_a_topic_that_was_made_again_is_read_from_its_start_behind_what_was(spark: SparkSession, scene: Scene) -> None:
-    """The last test of the scene: it deletes the topic."""
-    archive(spark, scene)
+    """The last test of the scene: it deletes the topic, of which all but three messages are archived."""
     before = archived_count(scene.archive, TOPIC, TimeRange())
     scene.second.post("/topic/delete", topic=TOPIC)
     publish(scene.second, 7)
