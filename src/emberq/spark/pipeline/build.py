@@ -35,6 +35,7 @@ from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from emberq.spark.error import NsqSparkError
 from emberq.spark.journal_read import newest_bodies
+from emberq.spark.option import OPTIONS, Use
 from emberq.spark.pipeline.body_format import (
     MESSAGE_COLUMNS,
     RESCUED,
@@ -383,7 +384,7 @@ class _Builder:
         return schema or StructType()
 
     def _batch_options(self, source: Source) -> dict[str, str]:
-        streaming_only = {"maxrowspertrigger", "discoveryinterval", "channel", "spool"}
+        streaming_only = {option.name.lower() for option in OPTIONS if not option.use & Use.BATCH} | {"channel"}
         return {key: text for key, text in self._options(source).items() if key.lower() not in streaming_only}
 
     def _options(self, source: Source) -> dict[str, str]:
