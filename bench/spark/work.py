@@ -256,7 +256,7 @@ WORKS = (
         unit=RATE_UNIT,
         better="higher",
         sides={OURS: _history, FILES: _plain_files},
-        at_least=800_000,
+        at_least=500_000,
     ),
     Work(
         name="latency",
