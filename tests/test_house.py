@@ -30,7 +30,6 @@ TESTED_ELSEWHERE = {
     "cli/prepare_spark.py": "spark_cluster/test_prepare_spark.py",
     "cli/replay.py": "spark/pipeline/test_commands.py",
     "cli/sql.py": "spark/test_sql.py",
-    "spark/archive.py": "spark/pipeline/test_commands.py",
     # Steps of one way that a row takes through Spark, tested where it ends.
     "spark/channel_segment.py": "spark/test_channel_spool.py",
     "spark/journal_offset.py": "spark/test_journal_plan.py",

@@ -14,10 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from bench.failure import LoadFailure
 from bench.metric import Better
 from bench.server import Binary, Server
 from bench.spark.messages import BODY_BYTES, SteadyFlow, publish
 from bench.spark.stream import delays_ms, drained_rate, observing_newest, sustained_rate
+from emberq.spark import read_topic
+from emberq.spark.archive import archive_pipeline
+from emberq.spark.pipeline import PipelineRun
+from emberq.spark.pipeline.model import AVAILABLE_NOW
 
 TOPIC = "rows"
 OURS, FILES = "nsq", "files"
@@ -131,6 +136,37 @@ def _timed_rate(bench: Bench, action: Callable[[], None]) -> float:
     return bench.row_count / (time.monotonic() - begun_s)
 
 
+ARCHIVED_PART = 0.9
+"""Of the rows of `history`. The others are read from the journal."""
+
+
+def _history(bench: Bench) -> float:
+    """All rows are in the journal, too; those that are archived are not read from it."""
+    archived = round(bench.row_count * ARCHIVED_PART)
+    with _filled(bench, archived, *JOURNALED) as server, TemporaryDirectory(dir=bench.folder) as folder:
+        pipeline = archive_pipeline([TOPIC], folder, access={"nsqd": _http(server)}, trigger=AVAILABLE_NOW, options={})
+        run = PipelineRun(pipeline, bench.spark)
+        run.start()
+        run.wait()
+        run.stop()
+        assert server.http_address is not None  # we have started it
+        publish(server.http_address, TOPIC, bench.row_count - archived)
+        return _timed_rate(bench, lambda: _use(bench, read_topic(bench.spark, _where(server), archive=folder)))
+
+
+def _plain_files(bench: Bench) -> float:
+    return _timed_rate(bench, lambda: _use(bench, bench.spark.read.parquet(bench.files)))
+
+
+def _use(bench: Bench, rows: DataFrame) -> None:
+    """Read every column of every row. Count and sum of the offsets show that each came once."""
+    sums = "count(offset)", "sum(offset)", "sum(length(body))", "max(timestamp)", "max(id)"
+    found = rows.selectExpr(*sums).collect()[0]
+    count = bench.row_count
+    if tuple(found)[:3] != (count, count * (count - 1) // 2, count * BODY_BYTES):
+        raise LoadFailure(f"{found[0]} rows came of {count}, or others than were published")
+
+
 def _latency(bench: Bench) -> float:
     with bench.nsqd.serve(JOURNALED) as server, TemporaryDirectory(dir=bench.folder) as folder:
         assert server.http_address is not None  # we have started it
@@ -155,12 +191,16 @@ def _http(server: Server) -> str:
     return "{}:{}".format(*server.http_address)
 
 
+def _where(server: Server) -> dict[str, str]:
+    return {"nsqd": _http(server), "topic": TOPIC}
+
+
 def _batch_rows(bench: Bench, server: Server) -> DataFrame:
-    return bench.spark.read.format("nsq").options(nsqd=_http(server), topic=TOPIC).load()
+    return bench.spark.read.format("nsq").options(**_where(server)).load()
 
 
 def _stream_rows(bench: Bench, server: Server, **options: str) -> DataFrame:
-    return bench.spark.readStream.format("nsq").options(nsqd=_http(server), topic=TOPIC, **options).load()
+    return bench.spark.readStream.format("nsq").options(**_where(server), **options).load()
 
 
 def _file_rows(bench: Bench) -> DataFrame:
@@ -209,6 +249,14 @@ WORKS = (
         better="higher",
         sides={OURS: _rows_to_topic, FILES: _rows_to_files},
         at_least=300_000,
+    ),
+    Work(
+        name="history",
+        summary="a topic with its archive, nine tenths of the rows archived; files: all rows as plain Parquet",
+        unit=RATE_UNIT,
+        better="higher",
+        sides={OURS: _history, FILES: _plain_files},
+        at_least=500_000,
     ),
     Work(
         name="latency",

@@ -47,10 +47,16 @@ def test_a_steady_flow_comes_by_itself_and_ends(nsqd: JournalNsqd) -> None:
     assert next_offset(nsqd, "rows") == ended_at
 
 
+@pytest.fixture(scope="module")
+def bench(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """With the files that all works read."""
+    prepared = Bench(spark=spark, nsqd=Binary(path=NSQD), row_count=2_000, folder=tmp_path_factory.mktemp("bench"))
+    prepare_files(prepared)
+    return prepared
+
+
 @pytest.mark.parametrize("work", [work for work in WORKS if len(work.sides) == 2], ids=lambda work: work.name)
-def test_both_sides_of_a_work_move_all_rows(spark: SparkSession, tmp_path: Path, work: Work) -> None:
-    bench = Bench(spark=spark, nsqd=Binary(path=NSQD), row_count=2_000, folder=tmp_path)
-    prepare_files(bench)
+def test_both_sides_of_a_work_move_all_rows(bench: Bench, work: Work) -> None:
     for measure in work.sides.values():
         assert measure(bench) > 0
 

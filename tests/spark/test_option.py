@@ -21,6 +21,7 @@ def test_options_have_defaults_and_do_not_care_about_case() -> None:
     ("given", "use", "complaint"),
     [
         ({"topci": "x"}, Use.STREAM, 'unknown option "topci"; did you mean "topic"?'),
+        ({"Archive": "x"}, Use.BATCH, "emberq.spark.read_topic(spark, options, archive=PATH)"),
         ({"zzz": "x"}, Use.SINK, 'unknown option "zzz"; there are: authSecret, '),
         ({"endingOffsets": "latest"}, Use.STREAM, 'option "endingOffsets" has no meaning for a stream'),
         ({"startingOffsets": "latest"}, Use.SINK, 'option "startingOffsets" has no meaning for writing'),

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emberq.base.text import parse_moment, quoted
 from emberq.cli.argument import (
     add_lookupd_flag,
     add_nsqd_http_flag,
@@ -20,7 +19,7 @@ from emberq.cli.argument import (
     topic_name,
 )
 from emberq.cli.pub import LinePublisher, check_any_is_reachable, rate_limiter
-from emberq.cli.spark_work import nsq_options, spark_failures
+from emberq.cli.spark_work import add_time_flags, nsq_options, spark_failures, time_range
 from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, counted, run_command
 from emberq.client import Producer
 
@@ -56,20 +55,13 @@ def make_parser() -> CommandParser:
     parser.add_argument("topic", type=topic_name, metavar="TOPIC")
     parser.add_argument("--to", required=True, type=topic_name, metavar="TOPIC", help="where to publish")
     parser.add_argument("--archive", type=Path, metavar="DIR", help="read what `emberq archive` has written")
-    parser.add_argument("--start", type=_moment, metavar="TIME", help="published then or later: 2026-11-15T06:00:00Z")
-    parser.add_argument("--end", type=_moment, metavar="TIME", help="published before then")
+    add_time_flags(parser)
     parser.add_argument("--rate", type=positive_count, metavar="N", help="publish at most N messages a second")
     add_nsqd_tcp_flag(parser)
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
     add_security_flags(parser, asks_lookupd=True)
     return parser
-
-
-def _moment(text: str) -> str:
-    if parse_moment(text) is None:
-        raise argparse.ArgumentTypeError(f"{quoted(text)} is no moment; write 2026-11-15T06:00:00Z")
-    return text
 
 
 async def _replay(arguments: argparse.Namespace, terminal: Terminal) -> int:
@@ -84,17 +76,14 @@ async def _replay(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _from_archive(arguments: argparse.Namespace) -> _Recording:
-    from emberq.spark.archive import TimeRange, archived_bodies, archived_count, archived_topics
+    from emberq.spark.archive import archived_bodies, archived_count, archived_topics
 
     folder, topic = arguments.archive, arguments.topic
     topics = archived_topics(folder)
     if topic not in topics:
         there = f"it has {', '.join(topics)}" if topics else "it is no archive"
         raise CommandError(f"{folder} has no topic {topic}; {there}")
-    times = TimeRange(
-        start_ns=parse_moment(arguments.start) if arguments.start else None,
-        end_ns=parse_moment(arguments.end) if arguments.end else None,
-    )
+    times = time_range(arguments)
     return _Recording(archived_count(folder, topic, times), lambda: archived_bodies(folder, topic, times))
 
 

@@ -34,6 +34,7 @@ from emberq.base.clock import NS_PER_SECOND, SystemClock
 from emberq.base.daemon import Lag, LoopTimers
 from emberq.base.listener import Listener, ListenError
 from emberq.base.metrics import CONTENT_TYPE, DaemonScrape
+from emberq.base.text import parse_moment, quoted
 from emberq.base.timers import Timers
 from emberq.cli.argument import (
     add_lookupd_flag,
@@ -49,6 +50,7 @@ from emberq.http.router import Route, Router
 from emberq.http.server import HttpServer
 
 if TYPE_CHECKING:
+    from emberq.spark.archive import TimeRange
     from emberq.spark.pipeline.report import PipelineMetrics
     from emberq.spark.session import Session
 
@@ -96,6 +98,28 @@ def add_master_flag(parser: argparse.ArgumentParser) -> None:
     """Read the flag as `arguments.master`."""
     parser.add_argument(
         "--master", metavar="URL", help="where Spark runs: spark://host:7077, yarn, k8s://... (default this machine)"
+    )
+
+
+def add_time_flags(parser: argparse.ArgumentParser) -> None:
+    """From when to when messages were published. Read them with `time_range`."""
+    parser.add_argument("--start", type=_moment, metavar="TIME", help="published then or later: 2026-11-15T06:00:00Z")
+    parser.add_argument("--end", type=_moment, metavar="TIME", help="published before then")
+
+
+def _moment(text: str) -> str:
+    if parse_moment(text) is None:
+        raise argparse.ArgumentTypeError(f"{quoted(text)} is no moment; write 2026-11-15T06:00:00Z")
+    return text
+
+
+def time_range(arguments: argparse.Namespace) -> TimeRange:
+    """What `--start` and `--end` say."""
+    from emberq.spark.archive import TimeRange
+
+    return TimeRange(
+        start_ns=parse_moment(arguments.start) if arguments.start else None,
+        end_ns=parse_moment(arguments.end) if arguments.end else None,
     )
 
 

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from emberq.base.text import one_line
 from emberq.cli.argument import topic_name
-from emberq.cli.spark_work import add_spark_flags, in_thread, location, nsq_options, spark_failures, spark_session
+from emberq.cli.spark_work import (
+    add_spark_flags,
+    add_time_flags,
+    in_thread,
+    location,
+    nsq_options,
+    spark_failures,
+    spark_session,
+    time_range,
+)
 from emberq.cli.table import bare_table
 from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, run_command
 
@@ -27,13 +36,17 @@ EXAMPLES = """\
 examples:
   emberq sql --topic clicks 'SELECT page, count(*) FROM clicks GROUP BY page'
   emberq sql --topic clicks --schema 'page STRING, at TIMESTAMP' 'SELECT max(at) FROM clicks'
+  emberq sql --topic clicks --archive data/archive 'SELECT count(*) FROM clicks'      all there ever was
+  emberq sql --topic clicks --archive data/archive --start 2026-11-15T06:00:00Z --end 2026-11-15T07:00:00Z '...'
   emberq sql --archive data/archive 'SELECT topic, count(*) FROM archive GROUP BY topic'
   emberq sql --topic clicks                   asks for statements, until Ctrl-D
 
 A topic must be journaled. It is a view of its name, with _ for characters that SQL does not allow. Its columns are
 those of its JSON, taken from the newest messages or from --schema; --raw gives body and text instead. Messages that do
-not fit are counted and are in a view of their own, as clicks_unparsed, with the reason. The folder of --archive is the
-view archive.
+not fit are counted and are in a view of their own, as clicks_unparsed, with the reason.
+
+The folder of --archive is the view archive. With --topic, too, the topic's view has what is archived and what its
+journals have beyond it, each message once. --start and --end read only the hours between.
 """
 
 
@@ -51,7 +64,8 @@ def make_parser() -> CommandParser:
     )
     parser.add_argument("--schema", default="", metavar="DDL", help="the columns of the topics' JSON")
     parser.add_argument("--raw", action="store_true", help="take bodies as they are, not as JSON")
-    parser.add_argument("--archive", metavar="DIR", help="what `emberq archive` has written, as the view archive")
+    parser.add_argument("--archive", metavar="DIR", help="what `emberq archive` has written")
+    add_time_flags(parser)
     parser.add_argument("-n", type=int, default=MAX_ROWS, dest="limit", metavar="N", help="show at most N rows")
     add_spark_flags(parser)
     return parser
@@ -71,10 +85,18 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, stopping: threading.
 
     with spark_session("emberq sql", arguments, terminal, stopping) as spark:
         console = SqlConsole(spark)
-        if arguments.archive is not None:
-            console.add_archive(location(arguments.archive))
+        archive = None if arguments.archive is None else location(arguments.archive)
+        if archive is not None:
+            console.add_archive(archive)
         for topic in arguments.topic:
-            console.add_topic(topic, access=nsq_options(arguments), schema=arguments.schema, raw=arguments.raw)
+            console.add_topic(
+                topic,
+                access=nsq_options(arguments),
+                schema=arguments.schema,
+                raw=arguments.raw,
+                archive=archive,
+                times=time_range(arguments),
+            )
         if arguments.statement is not None:
             _answer(console, arguments.statement, max_rows=arguments.limit, terminal=terminal)
         else:

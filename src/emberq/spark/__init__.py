@@ -1,7 +1,7 @@
 """NSQ for Apache Spark, through PySpark: read topics, stream them, write to them.
 
 `pip install emberq[spark]` makes `format("nsq")` known to Spark. `session` makes a SparkSession with settings that suit
-it.
+it; `read_topic` reads topics together with their archive.
 
     source             format("nsq"): the manual
     error              what can go wrong, as a tree
@@ -22,12 +22,30 @@ it.
     java               the Java that Spark runs on, its launcher and class archive
     worker_daemon      PySpark's worker daemon without needless tracebacks
     session            a SparkSession, for programs and for commands
-    archive            topics as Parquet files, and back
+    archive            topics as Parquet files, and back; a topic and its archive as one table
     sql                SQL over topics and archives
     demo               the check behind `make demo`; the run that loads every class
     pipeline           SQL pipelines from topics to topics and files
 """
 
+from typing import TYPE_CHECKING
+
 from emberq.spark.session import session
 
-__all__ = ["session"]
+__all__ = ["ArchivedTopic", "TimeRange", "archived_topic", "read_topic", "session"]
+
+if TYPE_CHECKING:
+    from emberq.spark.archive import ArchivedTopic, TimeRange, archived_topic, read_topic
+else:  # hidden from type checkers, which would take any name for granted
+
+    def __getattr__(name):
+        """Load a name of `__all__` at its first use: the workers of Spark do without the archive."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from emberq.spark import archive
+
+        return getattr(archive, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -119,6 +119,12 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         if settings.topic_pattern is not None:
             raise OptionError('option "topicPattern" works with journals only; list the topics in option "topic"')
+        for name, value in (
+            ("minRowsPerTrigger", settings.min_rows_per_trigger),
+            ("maxBytesPerTrigger", settings.max_bytes_per_trigger),
+        ):
+            if value is not None:
+                raise OptionError(f'option "{name}" works with journals only; "maxRowsPerTrigger" does with channels')
         self._settings = settings
         self._folder = spool
         self._spool: Spool | None = None

@@ -14,6 +14,7 @@ The options are written as
     2025-01-31T12:00:00Z                         the first message published then or later
     {"10.0.0.1:4151": {"clicks": 1200}}          these offsets
     {"10.0.0.1:4151": {"clicks": {"journal": "0b5f…", "offset": 1200}}}     these offsets, as in a checkpoint
+    {"clicks": "2025-01-31T12:00:00Z", "orders": "latest"}                  for each topic one of the first three
 """
 
 from __future__ import annotations
@@ -103,17 +104,29 @@ class Named:
     journal: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ByTopic:
+    """An edge or a moment for each topic."""
+
+    topics: Mapping[str, Edge | Moment]
+
+
 Offsets = dict[Place, Named]
-Start = Edge | Moment | Offsets
+Start = Edge | Moment | ByTopic | Offsets
 
 
 def parse_start(text: str) -> Start:
     """Parse startingOffsets or endingOffsets. ValueError if `text` is none of the forms."""
-    if text.lower() in tuple(Edge):
-        return Edge(text.lower())
     if text.startswith("{"):
-        return _parse_offsets(text)
-    return Moment(_parse_time(text))
+        document = _parse_json(text)
+        if document and all(isinstance(value, str) for value in document.values()):
+            return ByTopic({topic: _parse_edge_or_moment(value) for topic, value in document.items()})
+        return _parse_offsets(document)
+    return _parse_edge_or_moment(text)
+
+
+def _parse_edge_or_moment(text: str) -> Edge | Moment:
+    return Edge(text.lower()) if text.lower() in tuple(Edge) else Moment(_parse_time(text))
 
 
 def _parse_time(text: str) -> int:
@@ -127,11 +140,15 @@ def _parse_time(text: str) -> int:
     return (since.days * 86_400 + since.seconds) * NS_PER_SECOND + since.microseconds * 1000
 
 
-def _parse_offsets(text: str) -> Offsets:
+def _parse_json(text: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
+        document: dict[str, Any] = json.loads(text)
     except ValueError as error:
         raise ValueError(f"the JSON is not valid: {error}") from error
+    return document
+
+
+def _parse_offsets(document: Mapping[str, Any]) -> Offsets:
     offsets: Offsets = {}
     for nsqd, topics in document.items():
         if not isinstance(topics, dict):

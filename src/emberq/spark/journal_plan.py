@@ -33,7 +33,7 @@ from typing import NamedTuple
 
 from emberq.base.text import format_moment
 from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError, OptionError
-from emberq.spark.journal_offset import Edge, Moment, Named, Place, Position, Positions, Start
+from emberq.spark.journal_offset import ByTopic, Edge, Moment, Named, Place, Position, Positions, Start
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import SourceSettings
 
@@ -245,9 +245,14 @@ class Step:
 
 
 def next_step(
-    start: Positions, journals: Mapping[Place, JournalExtent], *, max_rows: int | None, gone: Collection[Place] = ()
+    start: Positions,
+    journals: Mapping[Place, JournalExtent],
+    *,
+    max_rows: int | None,
+    gone: Collection[Place] = (),
+    reader: str = "this query",
 ) -> Step:
-    """The next batch from `start` on. The topics of `gone` were deleted."""
+    """The next batch from `start` on. The topics of `gone` were deleted. `reader` is named where something is lost."""
     found_at = {journal.uuid: place for place, journal in journals.items()}
     offsets = _offsets_by_journal(start)
     # Without journals that have moved: they are added below at their new place.
@@ -257,7 +262,7 @@ def next_step(
         if found_at.get(position.journal, place) == place and place not in gone
     }
     losses = [
-        f"{place} was deleted since this query read it; what was there from offset {start[place].offset} on is lost"
+        f"{place} was deleted since {reader} read it; what was there from offset {start[place].offset} on is lost"
         for place in gone
     ]
     waiting: dict[Place, int] = {}
@@ -265,7 +270,7 @@ def next_step(
         offset = offsets.get(journal.uuid)
         if offset is None:
             if place in end:
-                losses.append(f"{place} was deleted and made again since this query read it")
+                losses.append(f"{place} was deleted and made again since {reader} read it")
             end[place] = Position(journal.uuid, journal.first_offset)
             continue
         if offset < journal.first_offset:
@@ -274,7 +279,7 @@ def next_step(
                 "before they were read"
             )
         elif offset > journal.end_offset:
-            losses.append(f"{place} ends at offset {journal.end_offset}, but this query had read up to {offset}")
+            losses.append(f"{place} ends at offset {journal.end_offset}, but {reader} had read up to {offset}")
         end[place] = Position(journal.uuid, min(offset, journal.end_offset))
         if offset < journal.end_offset:
             waiting[place] = journal.end_offset - offset
@@ -289,6 +294,21 @@ def _offsets_by_journal(positions: Positions) -> dict[str, int]:
     for position in positions.values():
         offsets[position.journal] = max(position.offset, offsets.get(position.journal, 0))
     return offsets
+
+
+def rows_within(max_bytes: int, positions: Positions, journals: Mapping[Place, JournalExtent]) -> int:
+    """How many rows beyond these positions have about so many bytes, taken from all journals in proportion. At least 1.
+
+    Sizes are averages of the journals.
+    """
+    offsets = _offsets_by_journal(positions)
+    waiting = {
+        each.place: max(each.end_offset - max(offsets.get(each.uuid, each.end_offset), each.first_offset), 0)
+        for each in journals.values()
+    }
+    total_bytes = sum(rows * journals[place].bytes_per_row for place, rows in waiting.items())
+    total = sum(waiting.values())
+    return total if total_bytes <= max_bytes else max(total * max_bytes // total_bytes, 1)
 
 
 def shared_out(waiting: Mapping[Place, int], max_rows: int | None) -> dict[Place, int]:
@@ -353,17 +373,24 @@ def _positions(
     """`offset_of` judges the offset that the option names for a journal, or that it names none."""
     positions = {}
     for place, journal in journals.items():
-        match where:
+        # What an option does not name for a topic begins, or is left out, as what it does not name for a journal.
+        match where.topics.get(place.topic, {}) if isinstance(where, ByTopic) else where:
             case Edge.EARLIEST:
                 offset: int | None = journal.first_offset
             case Edge.LATEST:
                 offset = journal.end_offset
             case Moment(timestamp_ns):
                 offset = survey.offset_at(journal, timestamp_ns)
-            case dict():
-                offset = offset_of(where.get(place), journal)
+            case dict() as offsets:
+                offset = offset_of(offsets.get(place), journal)
         if offset is not None:
             positions[place] = Position(journal.uuid, offset)
+    topics = {place.topic for place in journals}
+    absent = sorted(set(where.topics) - topics) if isinstance(where, ByTopic) else []
+    if absent:
+        raise OptionError(
+            f'option "{option}" names topic {absent[0]}, which is not read here; there are: {", ".join(sorted(topics))}'
+        )
     unknown = sorted(set(where) - set(journals)) if isinstance(where, dict) else []
     if unknown:
         known = ", ".join(f"{place.topic} on {place.nsqd}" for place in sorted(journals)) or "none"

@@ -15,14 +15,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from emberq.spark.error import NsqdRefusedError, NsqdUnavailableError
 from emberq.spark.journal_offset import Place, Position, Positions, from_document, to_document
@@ -33,6 +39,7 @@ from emberq.spark.journal_plan import (
     end_positions,
     next_step,
     ranges_between,
+    rows_within,
     split,
     start_positions,
 )
@@ -117,12 +124,15 @@ class JournalBatchReader(DataSourceReader):
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads journals as they grow. On the driver one object serves a query from start to stop."""
 
-    def __init__(self, settings: SourceSettings) -> None:
+    def __init__(self, settings: SourceSettings, *, monotonic_s: Callable[[], float] = time.monotonic) -> None:
         self._settings = settings
         self._survey: JournalSurvey | None = None
         self._cursor: RetentionCursor | None = None
         self._journals: dict[Place, JournalExtent] = {}
         """The journals of the last survey."""
+        self._monotonic_s = monotonic_s
+        self._batch_s = float("-inf")
+        """When the last batch with rows was planned."""
         self._available: dict[Place, JournalExtent] | None = None
         """With Trigger.AvailableNow: the journals when the query started, to whose ends it reads."""
 
@@ -143,8 +153,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """The size limit of a micro-batch."""
-        max_rows = self._settings.max_rows_per_trigger
-        return ReadAllAvailable() if max_rows is None else ReadMaxRows(max_rows)
+        max_rows, max_bytes = self._settings.max_rows_per_trigger, self._settings.max_bytes_per_trigger
+        if max_rows is not None:
+            return ReadMaxRows(max_rows)
+        return ReadAllAvailable() if max_bytes is None else ReadMaxBytes(max_bytes)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Read up to what is stored now. What is published later is not read."""
@@ -153,17 +165,39 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; `start` if nothing is published within `IDLE_WAIT_S`."""
         positions = from_document(start)
-        max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         deadline_s = time.monotonic() + IDLE_WAIT_S
         while True:
             journals = self._look()
             gone = self._opened().gone(positions, journals)
-            step = next_step(positions, journals, max_rows=max_rows, gone=gone)
+            step = next_step(positions, journals, max_rows=self._max_rows(limit, positions, journals), gone=gone)
             if step.losses:
                 self._settings.report_loss("; ".join(step.losses))
-            if step.end != positions or self._available is not None or time.monotonic() >= deadline_s:
+            rows = sum(each.row_count for each in ranges_between(positions, step.end))
+            is_idle = step.end == positions or self._waits_for_more(rows)
+            if self._available is not None or not is_idle:
+                if rows:
+                    self._batch_s = self._monotonic_s()
                 return to_document(step.end)
+            if time.monotonic() >= deadline_s:
+                return to_document(positions)
             time.sleep(IDLE_PAUSE_S)
+
+    def _max_rows(self, limit: ReadLimit, positions: Positions, journals: dict[Place, JournalExtent]) -> int | None:
+        """The limit of a batch in rows. Spark may ask for everything, whatever the options say."""
+        if isinstance(limit, ReadAllAvailable):
+            return None
+        max_rows, max_bytes = self._settings.max_rows_per_trigger, self._settings.max_bytes_per_trigger
+        if max_bytes is None:
+            return max_rows
+        rows = rows_within(max_bytes, positions, journals)
+        return rows if max_rows is None else min(rows, max_rows)
+
+    def _waits_for_more(self, rows: int) -> bool:
+        """Whether there are rows, but not enough for a batch, and it is not too late to wait for more."""
+        min_rows = self._settings.min_rows_per_trigger
+        if min_rows is None or self._monotonic_s() >= self._batch_s + self._settings.max_trigger_delay_s:
+            return False
+        return 0 < rows < min_rows
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """How far the journals reach, for the query's metrics."""

@@ -179,8 +179,8 @@ OPTIONS: tuple[Option, ...] = (
         parse=parse_start,
         default="earliest",
         help="Where to begin: `earliest`, `latest`, a time such as `2025-01-31T12:00:00Z`, or JSON: "
-        '`{"host:4151": {"clicks": 1200}}`, where what is not named begins at the earliest. A stream that has a '
-        "checkpoint goes on from there.",
+        '`{"host:4151": {"clicks": 1200}}` for offsets or `{"clicks": "2025-01-31T12:00:00Z", "orders": "latest"}` for '
+        "topics, where what is not named begins at the earliest. A stream that has a checkpoint goes on from there.",
     ),
     Option(
         name="endingOffsets",
@@ -194,6 +194,26 @@ OPTIONS: tuple[Option, ...] = (
         use=Use.STREAM,
         parse=_positive,
         help="How many rows a micro-batch has at most, shared out by what waits in each journal.",
+    ),
+    Option(
+        name="maxBytesPerTrigger",
+        use=Use.STREAM,
+        parse=_positive,
+        help="How many bytes a micro-batch has at most, by the average size of messages in a journal. Journals only.",
+    ),
+    Option(
+        name="minRowsPerTrigger",
+        use=Use.STREAM,
+        parse=_positive,
+        help="A micro-batch waits until there are so many rows, but no longer than `maxTriggerDelay`. The first one "
+        "does not wait, nor does a query that reads what is there and ends. Journals only.",
+    ),
+    Option(
+        name="maxTriggerDelay",
+        use=Use.STREAM,
+        parse=_seconds,
+        default="15m",
+        help="With `minRowsPerTrigger`: how long after the batch before fewer rows are read, too.",
     ),
     Option(
         name="rowsPerPartition",
@@ -298,6 +318,12 @@ OPTIONS: tuple[Option, ...] = (
 SPARKS_OWN = {"checkpointlocation", "queryname", "asyncprogresstrackingenabled"}
 """Options of Spark itself that it passes on, in lower case."""
 
+ELSEWHERE = {
+    "archive": "a source written in Python cannot read with Spark's own Parquet reader; "
+    "emberq.spark.read_topic(spark, options, archive=PATH) gives archive and journals as one DataFrame",
+}
+"""What one may look for among the options, in lower case, and where it is to be had."""
+
 
 def parse_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
     """The value of every option of this use, by name. OptionError if one given is wrong."""
@@ -306,6 +332,8 @@ def parse_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
     for name, text in given.items():
         if name.lower() in SPARKS_OWN:
             continue
+        if name.lower() in ELSEWHERE:
+            raise OptionError(f'option "{name}": {ELSEWHERE[name.lower()]}')
         option = known.get(name.lower())
         if option is None:
             raise OptionError(_unknown(name, (each.name for each in OPTIONS if each.use & use)))
@@ -417,6 +445,9 @@ class SourceSettings:
     end: Start | None
     """None: a stream, which has no end."""
     max_rows_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_rows_per_trigger: int | None
+    max_trigger_delay_s: float
     rows_per_partition: int
     min_partitions: int
     fail_on_data_loss: bool
@@ -436,6 +467,9 @@ class SourceSettings:
         if bool(values["topic"]) == bool(values["topicPattern"]):
             fault = "both are given" if values["topic"] else "neither is given"
             raise OptionError(f'either "topic" or "topicPattern" says what to read: {fault}')
+        fewest, most = values.get("minRowsPerTrigger"), values.get("maxRowsPerTrigger")
+        if fewest is not None and most is not None and fewest > most:
+            raise OptionError(f'option "minRowsPerTrigger": {fewest} is more than "maxRowsPerTrigger" allows, {most}')
         return cls(
             access=Access.of(values),
             topics=values["topic"] or (),
@@ -446,6 +480,9 @@ class SourceSettings:
             start=values["startingOffsets"],
             end=values.get("endingOffsets"),
             max_rows_per_trigger=values.get("maxRowsPerTrigger"),
+            max_bytes_per_trigger=values.get("maxBytesPerTrigger"),
+            min_rows_per_trigger=values.get("minRowsPerTrigger"),
+            max_trigger_delay_s=values.get("maxTriggerDelay", 0.0),
             rows_per_partition=values["rowsPerPartition"],
             min_partitions=values["minPartitions"],
             fail_on_data_loss=values["failOnDataLoss"],

@@ -1,7 +1,8 @@
 """SQL over topics and archives, as they are when a statement runs: what `emberq sql` asks.
 
 A topic is a view of its name, with _ for characters that SQL does not allow. Its columns are those of the JSON in the
-bodies, or with `raw` those of format("nsq") and the body as `text`. An archive is the view `archive`.
+bodies, or with `raw` those of format("nsq") and the body as `text`. An archive is the view `archive`; a topic that is
+archived is read from there, and from its journals only what the archive does not have yet.
 
 Messages that are no rows of a topic's view are counted while a statement reads them, and are a view of their own:
 `clicks_unparsed` beside `clicks`, with the reason of each. The count costs nothing: all messages are judged anyway.
@@ -19,6 +20,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
+from emberq.base.text import format_moment
+from emberq.spark.archive import TimeRange, read_topic
 from emberq.spark.error import NsqSparkError
 from emberq.spark.pipeline.body_format import bad_records, counts, good_rows, judged
 from emberq.spark.pipeline.build import cause_of, newest_schema, struct_of
@@ -66,12 +69,24 @@ class SqlConsole:
         self._topics: set[str] = set()
         """The views of topics whose messages are judged."""
 
-    def add_topic(self, topic: str, *, access: Mapping[str, str], schema: str, raw: bool) -> None:
-        """Make a view of a journaled topic. An empty `schema` is derived from the newest messages."""
+    def add_topic(
+        self,
+        topic: str,
+        *,
+        access: Mapping[str, str],
+        schema: str,
+        raw: bool,
+        archive: str | None = None,
+        times: TimeRange | None = None,
+    ) -> None:
+        """Make a view of a journaled topic, and of its archive if that is named.
+
+        An empty `schema` is derived from the newest messages. With `times` the view has only what was published then.
+        """
         view = re.sub(r"[^A-Za-z0-9_]", "_", topic)
         with _explained():
             options = {**access, "topic": topic}
-            messages = self._spark.read.format("nsq").options(**options).load()
+            messages = self._messages(options, archive, times)
             if raw:
                 rows = messages.selectExpr("*", "CAST(body AS STRING) AS text")
             else:
@@ -84,6 +99,16 @@ class SqlConsole:
                 rows = good_rows(found.observe(view, *counts(source)), columns)
                 self._topics.add(view)
             rows.createOrReplaceTempView(view)
+
+    def _messages(self, options: Mapping[str, str], archive: str | None, times: TimeRange | None) -> DataFrame:
+        if archive is not None:
+            return read_topic(self._spark, options, archive=archive, times=times)
+        bounds = {}
+        if times is not None and times.start_ns is not None:
+            bounds["startingOffsets"] = format_moment(times.start_ns)
+        if times is not None and times.end_ns is not None:
+            bounds["endingOffsets"] = format_moment(times.end_ns)
+        return self._spark.read.format("nsq").options(**options, **bounds).load()
 
     def _add_unparsed(self, view: str, judged_messages: DataFrame) -> None:
         if view + UNPARSED not in self._topics:  # a topic may have that name

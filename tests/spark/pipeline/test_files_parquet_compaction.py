@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from emberq.spark.pipeline import files
-from emberq.spark.pipeline.files import compact, data_files, finish_interrupted
+from emberq.spark.pipeline.files import DataFile, compact, data_files, finish_interrupted
 
 QUERY = "5f0c2a91"
 
@@ -121,3 +122,19 @@ def test_a_note_says_what_is_to_be_done(tmp_path: Path, monkeypatch: pytest.Monk
     document = json.loads(note.read_text())
     assert document["add"]["to"] == f"date=2026-11-15/hour=06/compact-{QUERY}-0000000000-0000000001-0000.parquet"
     assert len(document["remove"]) == 2
+
+
+def test_a_reader_beside_a_compaction_leaves_what_it_has_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for batch in range(4):
+        write(tmp_path, batch, [batch])
+    merged = files._write_merged
+
+    def write_beside_a_reader(target: Path, group: Sequence[DataFile]) -> None:
+        merged(target, group)
+        finish_interrupted(tmp_path)  # as `emberq replay --archive` does before it reads
+
+    monkeypatch.setattr(files, "_write_merged", write_beside_a_reader)
+    assert compact(tmp_path).files_after == 2
+    assert rows_in(tmp_path) == [0, 1, 2, 3]

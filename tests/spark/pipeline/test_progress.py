@@ -49,7 +49,11 @@ EVENT: dict[str, Any] = {
     "sources": [source(100)],
     "sink": {"description": "", "numOutputRows": -1},
     "numInputRows": 100,
-    "observedMetrics": {"emberq_clicks": {"messages": 100, "bad": 5}, "emberq output": {"rows": 40}},
+    "observedMetrics": {
+        "emberq_clicks": {"messages": 100, "bad": 5, "rule known": 2},
+        "emberq view pages": {"rule short": 1},
+        "emberq output": {"rows": 40},
+    },
 }
 
 
@@ -58,6 +62,7 @@ def test_a_batch_tells_what_it_read_wrote_and_how_long_its_parts_took() -> None:
     assert (progress.pipeline, progress.query, progress.batch) == ("shop", "counts", 7)
     assert (progress.rows, progress.rows_out) == (100, 40)
     assert (progress.messages, progress.bad) == ({"clicks": 100}, {"clicks": 5})
+    assert progress.failed_rules == {"clicks.known": 2, "pages.short": 1}
     assert (progress.duration_ms, progress.durations_ms) == (2000, {"addBatch": 1500, "triggerExecution": 2000})
     assert progress.watermark == "2026-11-15T05:58:00.000Z"
     assert progress.offsets == (OFFSETS,)

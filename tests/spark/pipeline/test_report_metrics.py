@@ -62,8 +62,8 @@ def values(families: Iterable[Metric]) -> dict[str, float]:
 def test_totals_add_up_over_batches_and_queries_stay_apart() -> None:
     found = values(
         scrape(
-            progress(rows=100, rows_out=40, bad={"clicks": 3}, duration_ms=400),
-            progress(rows=50, rows_out=2, bad={"clicks": 1}, duration_ms=2000),
+            progress(rows=100, rows_out=40, bad={"clicks": 3}, failed_rules={"clicks.known": 2}, duration_ms=400),
+            progress(rows=50, rows_out=2, bad={"clicks": 1}, failed_rules={"clicks.known": 5}, duration_ms=2000),
             progress("archive", rows=7, duration_ms=100),
         )
     )
@@ -71,6 +71,7 @@ def test_totals_add_up_over_batches_and_queries_stay_apart() -> None:
     assert found["rows_written_total counts"] == 42
     assert "rows_written_total archive" not in found  # nobody counts them
     assert found["bad_records_total counts clicks"] == 4
+    assert found["failed_rules_total counts clicks.known"] == 7
 
 
 def test_durations_of_batches_are_a_histogram() -> None:

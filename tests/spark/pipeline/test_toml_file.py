@@ -6,7 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from emberq.spark.pipeline.model import BadRecords, BodyFormat, OutputMode, PipelineError, Watermark
+from emberq.spark.pipeline.model import (
+    BadRecords,
+    BodyFormat,
+    Expectation,
+    OutputMode,
+    PipelineError,
+    RuleAction,
+    Watermark,
+)
 from emberq.spark.pipeline.toml_file import load_pipeline, read_pipeline
 
 EXAMPLES = Path(__file__).parents[3] / "examples" / "spark"
@@ -34,6 +42,13 @@ output_mode = "update"
 
 [spark]
 spark.sql.shuffle.partitions = 4
+
+[source.clicks.expect]
+known = "page LIKE '/%'"
+dated = { sql = "at IS NOT NULL", action = "drop" }
+
+[view.pages.expect]
+short = { sql = "length(page) < 100", action = "fail" }
 """
 
 
@@ -50,6 +65,11 @@ def test_every_key_becomes_a_value() -> None:
     assert (clicks.topic, clicks.format, clicks.dedupe) == (("clicks",), BodyFormat.JSON, ("page",))
     assert clicks.watermark == Watermark(column="at", delay="1 minute")
     assert clicks.bad_records == BadRecords(topic="clicks.bad")
+    assert clicks.expect == {
+        "known": Expectation(sql="page LIKE '/%'"),
+        "dated": Expectation(sql="at IS NOT NULL", action=RuleAction.DROP),
+    }
+    assert pipeline.views["pages"].expect["short"].action is RuleAction.FAIL
     assert clicks.options == {"maxRowsPerTrigger": "1000", "failOnDataLoss": "false"}
     assert (pipeline.sinks["pages"].view, pipeline.sinks["pages"].output_mode) == ("pages", OutputMode.UPDATE)
     assert pipeline.spark == {"spark.sql.shuffle.partitions": "4"}
@@ -84,6 +104,10 @@ def test_the_examples_are_right(name: str) -> None:
          'shop.toml:16: sink.pages: it does not say where rows go; '
          'add topic = "NAME", path = "DIR" or format = "console"'),
         ('sql = "SELECT page FROM clicks"', "", 'shop.toml:13: view.pages: sql is missing; add sql = "..."'),
+        ('action = "drop"', 'action = "skip"',
+         'shop.toml:26: source.clicks.expect.dated.action: "skip" is not one of warn, drop, fail'),
+        ('"length(page) < 100"', '""',
+         'shop.toml:29: view.pages.expect.short: it has no condition; write { sql = "user IS NOT NULL" }'),
         ('{ topic = "clicks.bad" }', "7",
          'shop.toml:10: source.clicks.bad_records: it must be a table: { topic = "...", path = "..." }'),
         ("[view.pages]", "[view.clicks]",

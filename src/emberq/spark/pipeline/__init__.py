@@ -5,6 +5,7 @@ A pipeline is written as values (`model`) or as TOML (`toml_file`). `PipelineRun
     model         what a pipeline is made of, and problems with one
     check         what is wrong with a pipeline, without Spark
     toml_file     a pipeline as TOML, with line numbers
+    rule          what is expected of rows, and what becomes of those that fail
     body_format   message bodies to rows, and bad records
     build         sources, views and sinks as queries of Spark
     run           queries started, watched and stopped
@@ -17,9 +18,11 @@ A pipeline is written as values (`model`) or as TOML (`toml_file`). `PipelineRun
 from emberq.spark.pipeline.model import (
     BadRecords,
     BodyFormat,
+    Expectation,
     OutputMode,
     Pipeline,
     PipelineError,
+    RuleAction,
     SchemaEvolution,
     Sink,
     Source,
@@ -33,11 +36,13 @@ from emberq.spark.pipeline.toml_file import load_pipeline
 __all__ = [
     "BadRecords",
     "BodyFormat",
+    "Expectation",
     "OutputMode",
     "Pipeline",
     "PipelineError",
     "PipelineFailedError",
     "PipelineRun",
+    "RuleAction",
     "SchemaEvolution",
     "Sink",
     "Source",

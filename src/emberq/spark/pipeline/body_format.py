@@ -10,6 +10,7 @@ goes where bad records go. The reasons:
     does not fit the schema: amount is not a DOUBLE
     page is missing                                      for a column that the schema says is NOT NULL
     does not have the columns of the schema              for CSV
+    does not meet known_page: page LIKE '/%'             a rule of the source that drops (`rule`)
 
 A bad record in a topic is a dead letter (`emberq.wire.dead_letter`), so `emberq requeue-dead` can publish it again once
 the pipeline is mended. Its channel is named after the pipeline and the source.
@@ -30,7 +31,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -45,7 +46,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from emberq.spark.pipeline.model import BodyFormat, SchemaEvolution, Source
+from emberq.spark.pipeline.model import BodyFormat, Expectation, RuleAction, SchemaEvolution, Source
+from emberq.spark.pipeline.rule import FAILED, failed_rules, first_failed, or_raised
 from emberq.wire.dead_letter import MARK, VERSION
 
 MESSAGE_COLUMNS = {"_topic": "topic", "_nsqd": "nsqd", "_offset": "offset", "_id": "id", "_time": "timestamp"}
@@ -63,6 +65,7 @@ _ROW = "row"
 _REASON = "reason"
 _CORRUPT = "_emberq_corrupt"
 _PARSED = "parsed"
+_MESSAGE = "_emberq_message"
 _LINE = "line"
 """The number of a line within its body, from 0."""
 _DOCUMENTS, _END = "documents", "end"
@@ -111,6 +114,33 @@ def judged(messages: DataFrame, source: Source, schema: StructType, *, name: str
         has_new = F.size(_new_keys(text, schema)) > 0
         reason = F.when(reason.isNull() & has_new, _raised(text, source, schema, name)).otherwise(reason)
     return messages.withColumn(_REASON, reason).drop(_PARSED)  # its row is there, and not to be copied twice
+
+
+def held_to(
+    rules: Mapping[str, Expectation], judged_messages: DataFrame, schema: StructType, *, name: str
+) -> DataFrame:
+    """The judged messages with the rules that their rows fail, and those that a rule drops with a reason.
+
+    The conditions are over the columns of the source, which may have the names of columns of messages. So these are
+    put aside meanwhile.
+    """
+    columns = {field.name: F.col(_ROW)[field.name] for field in schema.fields}
+    columns |= {column: F.col(of) for column, of in MESSAGE_COLUMNS.items()}
+    if RESCUED in judged_messages.columns:
+        columns[RESCUED] = F.col(RESCUED)
+    aside = judged_messages.select(F.struct("*").alias(_MESSAGE), *(at.alias(name) for name, at in columns.items()))
+    is_row = F.col(_MESSAGE)[_REASON].isNull()
+    found = aside.select(f"{_MESSAGE}.*", F.when(is_row, failed_rules(rules)).alias(FAILED))
+    where = F.concat(
+        F.lit(f"source {name}: the message at topic "),
+        "topic",
+        F.lit(" on nsqd "),
+        "nsqd",
+        F.lit(", offset "),
+        "offset",
+    )
+    dropped = F.concat(F.lit("does not meet "), first_failed(rules, RuleAction.DROP))
+    return found.where(or_raised(rules, where)).withColumn(_REASON, F.coalesce(_REASON, dropped))
 
 
 def good_rows(judged_messages: DataFrame, schema: StructType) -> DataFrame:

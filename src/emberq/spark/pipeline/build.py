@@ -30,10 +30,12 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
 from emberq.spark.error import NsqSparkError
 from emberq.spark.journal_read import newest_bodies
+from emberq.spark.option import OPTIONS, Use
 from emberq.spark.pipeline.body_format import (
     MESSAGE_COLUMNS,
     RESCUED,
@@ -42,6 +44,7 @@ from emberq.spark.pipeline.body_format import (
     dead_letters,
     fixed_schema,
     good_rows,
+    held_to,
     judged,
     lines_of,
 )
@@ -49,6 +52,7 @@ from emberq.spark.pipeline.check import access_for, problems_of
 from emberq.spark.pipeline.files import FileSystem
 from emberq.spark.pipeline.model import (
     BodyFormat,
+    Expectation,
     KeyPath,
     OutputMode,
     Pipeline,
@@ -59,6 +63,7 @@ from emberq.spark.pipeline.model import (
     Sink,
     Source,
 )
+from emberq.spark.pipeline.rule import held_rows, rule_counts
 
 # Analysis.
 
@@ -379,7 +384,7 @@ class _Builder:
         return schema or StructType()
 
     def _batch_options(self, source: Source) -> dict[str, str]:
-        streaming_only = {"maxrowspertrigger", "discoveryinterval", "channel", "spool"}
+        streaming_only = {option.name.lower() for option in OPTIONS if not option.use & Use.BATCH} | {"channel"}
         return {key: text for key, text in self._options(source).items() if key.lower() not in streaming_only}
 
     def _options(self, source: Source) -> dict[str, str]:
@@ -391,7 +396,27 @@ class _Builder:
         options = own | self._options(source)
         messages = self._spark.readStream.format("nsq").options(**options).load()
         found = judged(messages, source, self._columns(name), name=name)
+        columns = self._columns(name)
+        if source.expect and self._are_conditions(("source", name), good_rows(found, columns), source.expect):
+            found = held_to(source.expect, found, columns, name=name)
+            return found.observe(f"{OBSERVED}{name}", *counts(source), *rule_counts(source.expect))
         return found.observe(f"{OBSERVED}{name}", *counts(source))
+
+    def _are_conditions(self, path: KeyPath, rows: DataFrame, rules: Mapping[str, Expectation]) -> bool:
+        """Whether rules are conditions over the columns of these rows. If not, that is a problem."""
+        known = len(self.problems)
+        for name, rule in rules.items():
+            where = (*path, "expect", name)
+            try:
+                found = rows.select(F.expr(rule.sql)).schema.fields[0].dataType
+            except PySparkException as fault:
+                self.problems.append(Problem(where, first_sentence(fault)))
+            else:
+                if not isinstance(found, BooleanType):
+                    self.problems.append(
+                        Problem(where, f"it is no condition, its type is {found.simpleString().upper()}")
+                    )
+        return len(self.problems) == known
 
     def _rows(self, name: str, source: Source, *, query: str) -> DataFrame:
         rows = good_rows(self._judged(name, source, query=query), self._columns(name))
@@ -422,12 +447,17 @@ class _Builder:
             return
         for name, view in self._pipeline.views.items():
             try:
-                self._spark.sql(view.sql).createOrReplaceTempView(name)
+                rows = self._spark.sql(view.sql)
             except PySparkException as fault:
                 self.problems.append(
                     Problem(("view", name, "sql"), first_sentence(fault), line_offset=_sql_line(fault, view.sql))
                 )
                 return  # later views may use it
+            if view.expect:
+                if not self._are_conditions(("view", name), rows, view.expect):
+                    return
+                rows = held_rows(rows, view.expect, view=name)
+            rows.createOrReplaceTempView(name)
 
     def _definitions(self, view: str) -> Iterator[tuple[str, str]]:
         """The definitions of a view: its SQL, that of the views it uses, and what is said of its sources."""

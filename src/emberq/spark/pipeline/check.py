@@ -18,6 +18,7 @@ from emberq.spark.pipeline.model import (
     AVAILABLE_NOW,
     BadRecords,
     BodyFormat,
+    Expectation,
     KeyPath,
     OutputMode,
     Pipeline,
@@ -39,6 +40,7 @@ def problems_of(pipeline: Pipeline) -> list[Problem]:
     return [
         *_of_the_whole(pipeline),
         *(each for name, source in pipeline.sources.items() for each in _of_source(name, source, pipeline)),
+        *(each for name, view in pipeline.views.items() for each in _of_rules(("view", name), view.expect)),
         *(each for name, sink in pipeline.sinks.items() for each in _of_sink(name, sink, pipeline)),
     ]
 
@@ -108,7 +110,16 @@ def _of_source(name: str, source: Source, pipeline: Pipeline) -> Iterator[Proble
         yield from _of_watermark((*path, "watermark"), source.watermark)
     if source.bad_records is not None:
         yield from _of_bad_records((*path, "bad_records"), source.bad_records)
+    yield from _of_rules(path, source.expect)
     yield from _of_source_options(path, source, pipeline)
+
+
+def _of_rules(path: KeyPath, rules: Mapping[str, Expectation]) -> Iterator[Problem]:
+    for name, rule in rules.items():
+        if _SQL_NAME.fullmatch(name) is None:
+            yield Problem((*path, "expect", name), f"{quoted(name)} is no name of a rule", "use letters, digits and _")
+        if not rule.sql.strip():
+            yield Problem((*path, "expect", name), "it has no condition", 'write { sql = "user IS NOT NULL" }')
 
 
 def _of_watermark(path: KeyPath, watermark: Watermark) -> Iterator[Problem]:

@@ -117,7 +117,7 @@ def _status(folder: Path, lag: JournalLag) -> QueryStatus:
     if done is None:
         return QueryStatus(query=folder.name, batch=None, done_at="", offsets={}, lag=None)
     done_at = datetime.fromtimestamp((folder / "commits" / str(done)).stat().st_mtime, UTC)
-    offsets = journal_offsets(_offsets(folder / "offsets" / str(done)))
+    offsets = journal_offsets(source_offsets((folder / "offsets" / str(done)).read_text(encoding="utf-8")))
     return QueryStatus(
         query=folder.name,
         batch=done,
@@ -127,6 +127,6 @@ def _status(folder: Path, lag: JournalLag) -> QueryStatus:
     )
 
 
-def _offsets(file: Path) -> list[Any]:
-    lines = file.read_text(encoding="utf-8").splitlines()[_HEAD_LINES:]
-    return [json.loads(line) for line in lines if line != "-"]
+def source_offsets(text: str) -> list[Any]:
+    """The offsets of each source, from the text of a file in `offsets`."""
+    return [json.loads(line) for line in text.splitlines()[_HEAD_LINES:] if line != "-"]

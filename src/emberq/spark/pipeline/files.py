@@ -27,18 +27,22 @@ again after a crash, which removes its files by their names.
 
 No row is lost or doubled. First the merged file is written and brought to the disk. Then a note of what is to be added
 and removed goes to `_compaction`. From then on the merge counts as done, and if it is interrupted, the next compaction
-finishes it from the note. Between moving the merged file in and removing the old ones, a reader may see rows twice.
+finishes it from the note. Between moving the merged file in and removing the old ones, a reader may see rows twice,
+unless it reads the notes (`superseded_files`). One compaction works at a time: it holds a lock on `_compaction`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Observation, SparkSession
@@ -177,6 +181,22 @@ _NAME = re.compile(r"(compact-)?(?P<query>[0-9a-f]{8})-(?P<first>\d{10})(?(1)-(?
 """Only what is compacted has a last batch besides the first."""
 
 
+class WrittenBy(NamedTuple):
+    """Which batches of which query are in a file, as its name tells."""
+
+    query: str
+    first_batch: int
+    last_batch: int
+
+    @classmethod
+    def of(cls, name: str) -> WrittenBy | None:
+        """None if neither a query nor a compaction gives such a name."""
+        found = _NAME.fullmatch(name)
+        if found is None:
+            return None
+        return cls(found["query"], int(found["first"]), int(found["last"] or found["first"]))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
     """A file that a query or a compaction has written."""
@@ -206,20 +226,48 @@ def data_files(folder: Path) -> list[DataFile]:
 
 
 def compact(folder: Path, *, target_bytes: int = DEFAULT_TARGET_BYTES) -> Compacted:
-    """Merge small files into files of about `target_bytes`."""
-    finish_interrupted(folder)
-    before = data_files(folder)
-    newest: dict[str, int] = defaultdict(int)
-    for file in before:
-        newest[file.query] = max(newest[file.query], file.last_batch)
-    settled = [file for file in before if file.last_batch < newest[file.query]]
-    for number, group in enumerate(_groups(settled, target_bytes=target_bytes)):
-        _merge(folder, group, number)
-    return Compacted(len(before), len(data_files(folder)))
+    """Merge small files into files of about `target_bytes`. Waits for another compaction of the folder to end."""
+    (folder / NOTES).mkdir(exist_ok=True)
+    with _locked(folder / NOTES, fcntl.LOCK_EX):
+        _finish_interrupted(folder)
+        before = data_files(folder)
+        newest: dict[str, int] = defaultdict(int)
+        for file in before:
+            newest[file.query] = max(newest[file.query], file.last_batch)
+        settled = [file for file in before if file.last_batch < newest[file.query]]
+        for number, group in enumerate(_groups(settled, target_bytes=target_bytes)):
+            _merge(folder, group, number)
+        return Compacted(len(before), len(data_files(folder)))
 
 
 def finish_interrupted(folder: Path) -> None:
-    """Finish interrupted compactions, as their notes say."""
+    """Finish interrupted compactions, as their notes say. One that is still at work is left alone."""
+    with suppress(FileNotFoundError, BlockingIOError), _locked(folder / NOTES, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        _finish_interrupted(folder)
+
+
+def superseded_files(folder: Path) -> dict[str, list[str]]:
+    """Of merges that are under way: the merged file, and those that it replaces. Paths are relative to the folder."""
+    found = {}
+    for note in (folder / NOTES).glob("*.json"):
+        with suppress(FileNotFoundError):  # the merge was done meanwhile
+            document = json.loads(note.read_text())
+            found[document["add"]["to"]] = document["remove"]
+    return found
+
+
+@contextmanager
+def _locked(folder: Path, operation: int) -> Iterator[None]:
+    """The lock goes with the process. BlockingIOError if it is not to be waited for, and held."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, operation)
+        yield
+    finally:
+        os.close(file)
+
+
+def _finish_interrupted(folder: Path) -> None:
     for note in sorted((folder / NOTES).glob("*.json")):
         _carry_out(folder, note)
     # The rest is of merges that were interrupted before their note.
@@ -263,7 +311,6 @@ def _merge(folder: Path, group: Sequence[DataFile], number: int) -> None:
         "add": {"from": str(staged.relative_to(folder)), "to": str(target.relative_to(folder))},
         "remove": [str(file.path.relative_to(folder)) for file in group if file.path != target],
     }
-    note.parent.mkdir(exist_ok=True)
     replace_file(note, json.dumps(document).encode())
     sync_folder(note.parent)
     _carry_out(folder, note)
@@ -293,11 +340,16 @@ def _carry_out(folder: Path, note: Path) -> None:
 
 
 def _data_file(path: Path) -> DataFile | None:
-    found = _NAME.fullmatch(path.name)
-    if found is None:
+    by = WrittenBy.of(path.name)
+    if by is None:
         return None
-    first, last = int(found["first"]), int(found["last"] or found["first"])
-    return DataFile(path=path, query=found["query"], first_batch=first, last_batch=last, size_bytes=path.stat().st_size)
+    return DataFile(
+        path=path,
+        query=by.query,
+        first_batch=by.first_batch,
+        last_batch=by.last_batch,
+        size_bytes=path.stat().st_size,
+    )
 
 
 def _is_hidden(path: Path) -> bool:

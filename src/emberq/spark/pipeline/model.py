@@ -79,6 +79,28 @@ class OutputMode(enum.StrEnum):
     COMPLETE = "complete"
 
 
+class RuleAction(enum.StrEnum):
+    """What becomes of a row that does not meet a rule. It is counted in any case."""
+
+    WARN = "warn"
+    """It is kept."""
+    DROP = "drop"
+    """It is left out; a row of a source goes to the bad records."""
+    FAIL = "fail"
+    """The query ends, and nothing of the batch is committed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """A rule for rows: a condition in SQL, over the columns of its source or view."""
+
+    sql: str
+    action: RuleAction = RuleAction.WARN
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "action", RuleAction(self.action))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
     """How late a row may be: rows whose `column` is more than `delay` behind the latest are dropped."""
@@ -111,6 +133,8 @@ class Source:
     bad_records: BadRecords | None = None
     """None: bad records are counted and left out."""
     watermark: Watermark | None = None
+    expect: Mapping[str, Expectation] = field(default_factory=dict)
+    """Rules that rows are to meet, by name."""
     dedupe: tuple[str, ...] = ()
     """Columns that together are the same in copies of a row. Needs a watermark, which says how long copies may come."""
     options: Mapping[str, str] = field(default_factory=dict)
@@ -136,6 +160,8 @@ class View:
     """A result, in Spark's SQL."""
 
     sql: str
+    expect: Mapping[str, Expectation] = field(default_factory=dict)
+    """Rules that its rows are to meet, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ Lines are shown on terminals and published as JSON to the topic `emberq.pipeline
      "as_of": "2026-11-15T06:10:01.263Z", "batch": 42, "rows": 1200, "rows_per_second": 950.2,
      "rows_in_per_second": 800.1, "rows_out": 37, "rows_out_per_second": 24.7, "lag": 12, "duration_ms": 1263,
      "durations_ms": {"addBatch": 980, …}, "state_rows": 310, "watermark": "2026-11-15T06:08:00.000Z",
-     "messages": {"clicks": 1200}, "bad": {"clicks": 3}, "offsets": [{"127.0.0.1:4151": {"clicks": …}}],
+     "messages": {"clicks": 1200}, "bad": {"clicks": 3},
+     "failed_rules": {"clicks.has_user": 2}, "offsets": [{"127.0.0.1:4151": {"clicks": …}}],
      "sources": [{"description": "nsq: clicks on 127.0.0.1:4151", "metrics": {"minOffsetsBehindLatest": 12, …}}]}
 
 There are lines without a batch too: when a query starts, every two seconds while no batch ends, and when the query
@@ -32,6 +33,7 @@ from pyspark.sql import SparkSession
 
 from emberq.spark.pipeline.build import OBSERVED
 from emberq.spark.pipeline.checkpoint import journal_offsets
+from emberq.spark.pipeline.rule import OBSERVED_VIEW, RULE_COUNT
 
 OBSERVED_OUTPUT = "emberq output"
 """The name under which a query counts the rows to its sink. No source can have it."""
@@ -86,6 +88,8 @@ class QueryProgress:
     """How many messages came from each source."""
     bad: Mapping[str, int] = field(default_factory=dict)
     """How many messages of each source were bad."""
+    failed_rules: Mapping[str, int] = field(default_factory=dict)
+    """How many rows did not meet each rule, by source or view and rule: `clicks.has_user`."""
     offsets: tuple[Any, ...] = ()
     """Where the batch ended in each source."""
     sources: tuple[Mapping[str, Any], ...] = ()
@@ -107,6 +111,7 @@ class QueryProgress:
             durations_ms={},
             messages={},
             bad={},
+            failed_rules={},
         )
         if lag and sign.state is QueryState.RUNNING:
             return told
@@ -227,9 +232,19 @@ def progress_of(document: Mapping[str, Any], *, pipeline: str, query: str, inter
         watermark=document.get("eventTime", {}).get("watermark", ""),
         messages={source: metrics["messages"] for source, metrics in sources.items()},
         bad={source: metrics["bad"] for source, metrics in sources.items()},
+        failed_rules=_failed_rules(observed),
         offsets=tuple(_offsets(source.get("endOffset")) for source in document["sources"]),
         sources=tuple(described(source) for source in document["sources"]),
     )
+
+
+def _failed_rules(observed: Mapping[str, Any]) -> dict[str, int]:
+    return {
+        f"{name.removeprefix(OBSERVED_VIEW).removeprefix(OBSERVED)}.{key.removeprefix(RULE_COUNT)}": count
+        for name, metrics in sorted(observed.items())
+        for key, count in metrics.items()
+        if key.startswith(RULE_COUNT)
+    }
 
 
 def described(source: Mapping[str, Any]) -> dict[str, Any]:

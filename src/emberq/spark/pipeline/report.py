@@ -261,6 +261,7 @@ class _Totals:
     rows: int = 0
     rows_out: int | None = None
     bad: Counter[str] = field(default_factory=Counter)
+    failed_rules: Counter[str] = field(default_factory=Counter)
     batches: int = 0
     failures: int = 0
     duration_ms: int = 0
@@ -273,6 +274,7 @@ class _Totals:
         if progress.rows_out is not None:
             self.rows_out = (self.rows_out or 0) + progress.rows_out
         self.bad.update(progress.bad)
+        self.failed_rules.update(progress.failed_rules)
         self.failures += progress.state is QueryState.FAILED
         if progress.duration_ms:
             self.batches += 1
@@ -334,6 +336,12 @@ def _bad_records(source: _PipelineSource) -> Iterator[Sample]:
             yield with_labels(written, source=name), count
 
 
+def _failed_rules(source: _PipelineSource) -> Iterator[Sample]:
+    for written, total in source.queries:
+        for rule, count in sorted(total.failed_rules.items()):
+            yield with_labels(written, rule=rule), count
+
+
 def _watermark_ages(source: _PipelineSource) -> Iterator[Sample]:
     for written, total in source.queries:
         moment_s = _unix_time_s(total.last.watermark)
@@ -358,6 +366,7 @@ FAMILIES: tuple[Family[_PipelineSource], ...] = (
     counter("emberq_pipeline_rows_read_total", "Messages read.", _each(lambda total: total.rows)),
     counter("emberq_pipeline_rows_written_total", "Rows that went to the sink.", _each(lambda total: total.rows_out)),
     counter("emberq_pipeline_bad_records_total", "Messages that were not what their source says.", _bad_records),
+    counter("emberq_pipeline_failed_rules_total", "Rows that did not meet a rule.", _failed_rules),
     Family("emberq_pipeline_batch_duration_seconds", "histogram", "How long batches took.", _durations),
     counter("emberq_pipeline_failures_total", "Queries that could not go on.", _each(lambda total: total.failures)),
     gauge(

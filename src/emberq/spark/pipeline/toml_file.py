@@ -42,6 +42,7 @@ from emberq.base.text import quoted
 from emberq.spark.pipeline.check import problems_of
 from emberq.spark.pipeline.model import (
     BadRecords,
+    Expectation,
     KeyPath,
     Pipeline,
     PipelineError,
@@ -227,11 +228,23 @@ class _Reader:
             if not isinstance(value, dict):
                 raise ValueError('it must be a table, as { maxRowsPerTrigger = 1000 } or { "spark.x.y" = "z" }')
             return {key: _text(item) for key, item in _flat(value)}
+        if kind == Mapping[str, Expectation]:
+            return self._rules(value, path)
         made_of = BadRecords if kind == BadRecords | None else Watermark
         if isinstance(value, dict):
             return self._value_of(made_of, value, path)
         names = ", ".join(f'{field.name} = "..."' for field in dataclasses.fields(made_of))
         raise ValueError(f"it must be a table: {{ {names} }}")
+
+    def _rules(self, value: Any, path: KeyPath) -> dict[str, Expectation]:
+        """A rule that is only a text is its condition."""
+        if not isinstance(value, dict):
+            raise ValueError('it must be a table of rules, as { has_user = "user IS NOT NULL" }')  # noqa: TRY004
+        rules = {}
+        for name, rule in value.items():
+            table = rule if isinstance(rule, dict) else {"sql": rule}
+            rules[name] = self._value_of(Expectation, table, (*path, name))
+        return rules
 
 
 def _required(made_of: Any) -> set[str]:
