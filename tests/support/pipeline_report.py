@@ -24,6 +24,7 @@ REPORT: dict[str, Any] = {
     "watermark": "2026-11-15T06:08:00.000Z",
     "messages": {"clicks": 1200},
     "bad": {"clicks": 3},
+    "failed_rules": {"clicks.has_user": 2},
     "offsets": [{"127.0.0.1:4151": {"clicks": {"journal": "0b5f", "offset": 183250}}}],
     "sources": [{"description": "nsq: clicks on 127.0.0.1:4151", "metrics": {"minOffsetsBehindLatest": 12}}],
 }
@@ -40,5 +41,6 @@ HEARTBEAT = REPORT | {
     "durations_ms": {},
     "messages": {},
     "bad": {},
+    "failed_rules": {},
 }
 """Of a query that has nothing to read."""
