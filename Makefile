@@ -16,10 +16,9 @@ LOAD := build/bench/load
 LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
 # What drives whole programs, mostly through their sockets, runs with the compiled package alone: that is what users get.
-WHOLE_PROGRAMS := tests/attack tests/bench tests/chaos tests/fuzz tests/integration
+WHOLE_PROGRAMS := tests/bench tests/chaos tests/fuzz tests/integration
 # They play very many histories: measuring their coverage would double minutes, and shows nothing that shorter tests do not.
-HISTORIES := tests/crash/test_exploration.py tests/storage/journal/test_recovery_power_cut.py \
-    tests/storage/test_disk_queue_properties.py
+HISTORIES := tests/storage/journal/test_recovery_power_cut.py tests/storage/test_disk_queue_properties.py
 COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS) \
     $(HISTORIES)
 # Those that take long have targets of their own.

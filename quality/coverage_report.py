@@ -20,7 +20,7 @@ from typing import Any
 FLOORS = {
     "admin": 97,
     "base": 96,
-    "broker": 98,
+    "broker": 97,
     "cli": 57,
     "client": 96,
     "cluster": 99,
