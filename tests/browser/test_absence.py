@@ -55,6 +55,8 @@ def test_a_node_that_was_killed_stays_on_every_page_until_it_is_dismissed(page: 
     expect(absence(page)).to_contain_text("with 5 messages in 1 topic, and 0 consumers")
     expect(depth_chart(page)).to_have_attribute("aria-label", re.compile(f"; {lonely.node} gone at "))
     expect(depth_chart(page).locator(".chart-event")).not_to_have_count(0)  # more, if others were slow to answer
+    label = depth_chart(page).get_attribute("aria-label") or ""
+    assert label.count(f"{lonely.node} gone at ") == 1
     for path in PAGES:
         page.goto(f"{lonely.url}{path}")
         expect(absence(page)).to_contain_text(lonely.node)
