@@ -267,6 +267,7 @@ def test_a_queue_opened_while_the_files_of_a_deleted_one_go_is_empty_and_keeps_i
     gate = Gate(monkeypatch)
     other = opened(tmp_path, syncer, name="other")
     other.put(batch(b"abc"))
+    assert gate.reached.wait(10)
     queue.delete()
     successor = opened(tmp_path, syncer)
     assert successor.depth == 0
