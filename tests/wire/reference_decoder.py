@@ -14,6 +14,7 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from emberq.wire.decoder import MAX_REQUEST_BYTES
 from emberq.wire.line import CommandLimits
 from emberq.wire.parameter import quote
 
@@ -147,8 +148,9 @@ class _Reader:
     def _body(self, verb: bytes) -> bytes:
         prefix = b"E_BAD_BODY " + verb
         size = self._int32(cut_off=prefix + b" failed to read body size")
-        if size > self._limits.max_body_size:
-            raise self._refusal(prefix + b" body too big %d > %d" % (size, self._limits.max_body_size))
+        for limit in (self._limits.max_body_size, MAX_REQUEST_BYTES):
+            if size > limit:
+                raise self._refusal(prefix + b" body too big %d > %d" % (size, limit))
         if size <= 0:
             raise self._refusal(prefix + b" invalid body size %d" % size)
         return self._exactly(size, cut_off=prefix + b" failed to read body")

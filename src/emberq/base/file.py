@@ -197,7 +197,10 @@ class OsFiles:
 
     def sync_data(self, fd: int) -> None:
         with _SYNCS.one():
-            os.fdatasync(fd)
+            if hasattr(os, "fdatasync"):
+                os.fdatasync(fd)
+            else:  # macOS syncs only everything
+                os.fsync(fd)
 
     def read_file(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -228,6 +231,8 @@ class OsFiles:
         path.rmdir()
 
     def sync_folder(self, path: Path) -> None:
+        if not hasattr(os, "O_DIRECTORY"):
+            return  # Windows opens no folders, and NTFS has a log of its own for names
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             with _SYNCS.one():

@@ -22,7 +22,6 @@ Memory in RAM is read from /proc/self/status on Linux:
 from __future__ import annotations
 
 import platform
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -142,6 +141,8 @@ def _status_bytes(status: bytes, name: bytes) -> int:
 
 
 def _peak_by_rusage() -> int:
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * _KIB
 
@@ -183,6 +184,8 @@ class DaemonSource(Protocol):
 
 def read_process() -> ProcessStats:
     """The process as it is now."""
+    import resource
+
     try:
         open_file_count = sum(1 for _ in _OPEN_FILES.iterdir()) - 1  # without the one that reads the directory
     except OSError:

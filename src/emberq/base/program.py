@@ -27,30 +27,28 @@ begin with their level.
 
 from __future__ import annotations
 
-import asyncio
-import ctypes
 import logging
 import os
-import platform
-import resource
 import shutil
 import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
-
-import uvloop
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from emberq import NSQ_VERSION
 from emberq.base import log
-from emberq.base.daemon import tame_collector
 from emberq.base.flag import FlagError, HelpRequested, SettingError
 from emberq.base.settings import Given, OptionsError, SettingTable, render_help
+
+if TYPE_CHECKING:
+    import asyncio
 
 logger = logging.getLogger(__name__)
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+HANG_UP_SIGNALS = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
+"""SIGHUP, which Windows does not have."""
 
 MAX_REUSED_BYTES = 4 * 1024 * 1024
 """A block of more comes from the system each time: no message is larger, unless --max-msg-size was raised."""
@@ -62,6 +60,9 @@ _M_MMAP_THRESHOLD = -3
 
 
 # A daemon as a process.
+
+
+_T = TypeVar("_T")
 
 
 class StartError(Exception):
@@ -105,6 +106,8 @@ class Drainable(Protocol):
 
 def prepare() -> None:
     """What makes a process a good daemon: files, memory, garbage, threads. To be called when everything is imported."""
+    from emberq.base.daemon import tame_collector
+
     _raise_open_files_limit()
     _keep_freed_memory()
     tame_collector()
@@ -118,6 +121,8 @@ ended, its thread has little to do and publishers wait for that. It costs nothin
 
 def _raise_open_files_limit() -> None:
     """Allow as many connections as the system lets us: the usual soft limit of 1024 is far too low."""
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -130,6 +135,8 @@ def _keep_freed_memory() -> None:
     the next one. That took two thirds of what a message of 1 MB costs. Other C libraries are left as they are, and so
     is one that is set by MALLOC_TRIM_THRESHOLD_ or MALLOC_MMAP_THRESHOLD_.
     """
+    import ctypes
+
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None and not any(name in os.environ for name in MALLOC_SETTINGS):
         mallopt(_M_MMAP_THRESHOLD, MAX_REUSED_BYTES)
@@ -138,20 +145,31 @@ def _keep_freed_memory() -> None:
 
 def serve(make_daemon: Callable[[], Daemon]) -> bool:
     """Run a daemon until a signal stops it (True) or it fails (False). What `start` raises comes through."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(make_daemon))
+    return _run(_serve(make_daemon))
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    """Run it in the event loop of our programs."""
+    import asyncio
+
+    from emberq.base.task import new_event_loop
+
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
 
 
 async def _serve(make_daemon: Callable[[], Daemon]) -> bool:
-    loop = asyncio.get_running_loop()
+    import asyncio
+
     asked_to_stop = asyncio.Event()
     for number in STOP_SIGNALS:
-        loop.add_signal_handler(number, asked_to_stop.set)
+        on_signal(number, asked_to_stop.set)
     daemon = make_daemon()
-    loop.add_signal_handler(signal.SIGHUP, daemon.reload)
+    for number in HANG_UP_SIGNALS:
+        on_signal(number, daemon.reload)
     ends = [asked_to_stop, daemon.failed]
     if isinstance(daemon, Drainable):
-        loop.add_signal_handler(signal.SIGUSR1, daemon.drain)
+        on_signal(signal.SIGUSR1, daemon.drain)
         ends.append(daemon.done)
     await daemon.start()
     await _first_of(*ends)
@@ -160,22 +178,50 @@ async def _serve(make_daemon: Callable[[], Daemon]) -> bool:
     return not daemon.failed.is_set()
 
 
+def on_signal(number: signal.Signals, callback: Callable[[], object]) -> None:
+    """Have the running event loop call `callback` at a signal.
+
+    The loop of Windows takes no such handlers. There the handler is Python's, which wakes the loop.
+    """
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(number, callback)
+    except NotImplementedError:
+        signal.signal(number, lambda _number, _frame: loop.call_soon_threadsafe(callback))
+
+
+def off_signal(number: signal.Signals) -> None:
+    """Undo `on_signal`: the signal does what it does in Python."""
+    import asyncio
+
+    try:
+        asyncio.get_running_loop().remove_signal_handler(number)
+    except NotImplementedError:
+        signal.signal(number, signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL)
+
+
 def ignore_to_the_end(numbers: Sequence[signal.Signals]) -> None:
     """Ignore these signals to the end of the process. A late one would find Python's handlers, and print a traceback.
 
     Blocking them is not enough: a thread that still runs would get them. They are blocked only while the loop gives up
     its own handlers, because a loop that is closed with them would put Python's back.
     """
-    loop = asyncio.get_running_loop()
-    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    can_block = hasattr(signal, "pthread_sigmask")  # Windows cannot
+    if can_block:
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     for number in numbers:
-        loop.remove_signal_handler(number)
+        off_signal(number)
         signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+    if can_block:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
 
 
 async def _first_of(*events: asyncio.Event) -> None:
     """Wait until one of the events is set."""
+    import asyncio
+
     waiters = [asyncio.ensure_future(event.wait()) for event in events]
     await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
     for waiter in waiters:
@@ -187,6 +233,8 @@ async def _first_of(*events: asyncio.Event) -> None:
 
 def version_line(program: str) -> str:
     """What `--version` prints and a daemon logs first."""
+    import platform
+
     return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()})"
 
 
@@ -325,7 +373,7 @@ def _check(program: str, make_daemon: Callable[[], Daemon], describe: Callable[[
     A daemon that is made has read its files and checked them. It is not started.
     """
     try:
-        asyncio.run(_made(make_daemon))
+        _run(_made(make_daemon))
     except StartError as error:
         _refuse(program, error)
         return False
@@ -374,8 +422,7 @@ def run_tool(
         if given.arguments and not takes_arguments:
             raise OptionsError(f"unknown arguments: [{' '.join(given.arguments)}]")
         options = options_class(**given.options).validated()
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_done(run, options, stop_signals))
+        _run(_until_done(run, options, stop_signals))
     except Finished as finished:
         return finished.status
     except ends as error:
@@ -389,10 +436,11 @@ async def _until_done(
     options: ToolOptionsT,
     stop_signals: Sequence[signal.Signals],
 ) -> None:
+    import asyncio
+
     stop_asked = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in stop_signals:
-        loop.add_signal_handler(number, stop_asked.set)
+        on_signal(number, stop_asked.set)
     try:
         await run(options, stop_asked)
     finally:

@@ -1,4 +1,6 @@
-"""Tasks and threads: a line of waiting tasks, an event loop in a thread, a rate limit, reminders.
+"""Tasks, loops and threads: an event loop, a line of waiting tasks, an event loop in a thread, a rate limit, reminders.
+
+`new_event_loop`: the fastest event loop that this platform has.
 
 `WaitingLine`: tasks that wait to be called, first come first served. No call is lost. A task that is cancelled before
 its call is passed over; one that is cancelled after it, before it could act on it, calls the next instead.
@@ -26,6 +28,16 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from emberq.base.clock import NS_PER_SECOND, Clock
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's where there is one, which is everywhere but on Windows; else asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    found: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return found
 
 
 class WaitingLine(deque[asyncio.Future[None]]):

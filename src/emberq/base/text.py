@@ -1,4 +1,4 @@
-"""Text: durations, moments, quoting, masked secrets.
+"""Text: durations, moments, patterns of names, quoting, masked secrets.
 
 A duration is written as NSQ's flags and files write it: `250ms`, `1h15m30.5s`. It is a sum of decimal numbers, each
 with a unit, behind an optional sign. A number without a unit is an error (was it seconds or milliseconds?), except a
@@ -7,6 +7,9 @@ rounded.
 
 A moment is written as in RFC 3339, to the nanosecond, which datetime cannot hold: `2026-11-15T09:30:00Z`,
 `2026-11-15 10:30:00.25+01:00`.
+
+Operators choose topics, channels and nodes by a pattern, in which `*` stands for any characters and `?` for one. It
+becomes a regular expression (`glob_expression`).
 
 Text from outside is made fit for one line of a terminal or a log (`one_line`, `quoted`). Names, addresses and bodies of
 errors come from clients and files; one of them may hold a line feed or a terminal escape. All text from outside goes
@@ -128,6 +131,15 @@ def format_moment(time_ns: int) -> str:
     """The moment in UTC: `2026-11-15T09:30:00.250000000Z`."""
     seconds, fraction_ns = divmod(time_ns, NS_PER_SECOND)
     return f"{(_EPOCH + timedelta(seconds=seconds)).strftime('%Y-%m-%dT%H:%M:%S')}.{fraction_ns:09d}Z"
+
+
+# Patterns.
+
+
+def glob_expression(pattern: str) -> str:
+    """A pattern as a regular expression for whole names, which Python and Prometheus read alike."""
+    spelled = {"*": ".*", "?": "."}
+    return "".join(spelled.get(char) or (char if char.isalnum() or char in "_-:" else f"\\{char}") for char in pattern)
 
 
 # Text from outside.

@@ -537,6 +537,7 @@ class Channel(ABC):
             redriven_count=self.redriven_count,
             dropped_count=0 if self._keeper is None else self._keeper.dropped_count,
             expired_count=0 if self._keeper is None else self._keeper.expired_count,
+            oldest_age_ns=self._queue.oldest_age_ns(self._clock.wall_ns()),
             policy=None if self._forwarder is None else self._forwarder.policy,
             paused=self.paused,
             zone_local_msg_count=self._local_counts[Locality.ZONE],

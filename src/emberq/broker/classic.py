@@ -318,6 +318,7 @@ class ClassicTopic(Topic):
         if self._keeper is not None:
             stats.dropped_count = self._keeper.dropped_count
             stats.expired_count = self._keeper.expired_count
+        stats.oldest_age_ns = self._queue.oldest_age_ns(self._clock.wall_ns())
         return stats
 
     def empty(self) -> None:

@@ -248,6 +248,9 @@ class JournalQueue(Queue):
         """Messages between position and end that are not acknowledged."""
         self._ahead_bytes = 0
         """Their bodies. Of those that came while the queue did not look, by the mean size of the journal's messages."""
+        self._known_position = -1
+        self._known_ns = NEVER
+        """Of the last position for which it was asked, when its message was published."""
         self.extend_to(end_offset)
 
     @property
@@ -583,6 +586,27 @@ class JournalQueue(Queue):
                 oldest_ns = min(oldest_ns, journaled(spans[0].batch).timestamp_ns)
         return oldest_ns
 
+    def waiting_since_ns(self) -> int:
+        firsts = [journaled(spans[0].batch).timestamp_ns for spans in (self._fresh, self._again) if spans]
+        if self._ahead_count and not self._fresh:
+            firsts.append(self._ahead_ns())
+        return min(firsts, default=NEVER)
+
+    def _ahead_ns(self) -> int:
+        """When the next message that only the journal has was published. It is read once, and remembered.
+
+        If it is not in memory it is not waited for: another thread brings it, for the next who asks.
+        """
+        if self._known_position != self._position:
+            try:
+                batches = self._source.read(self._position, max_bytes=1, told=_not_awaited).batches
+            except JournalError as failure:
+                _log.debug("a journal cannot be read now - %s", failure)
+                return NEVER
+            self._known_position = self._position
+            self._known_ns = batches[0].timestamp_ns if batches else NEVER
+        return self._known_ns
+
     def trim(self, *, max_count: int, max_bytes: int) -> None:
         """Drop nothing: messages that are not in memory are in the journal."""
 
@@ -598,6 +622,10 @@ class JournalQueue(Queue):
         self._position = min(offset, self._end)
         self._ahead_count = self._end - self._position
         self._ahead_bytes = self._ahead_count * self._source.mean_bytes if self._ahead_count else 0
+
+
+def _not_awaited() -> None:
+    """What was to be brought into memory is there. No channel waits for it."""
 
 
 def _has_any(notes: Mapping[int, int], start: int, stop: int) -> bool:

@@ -93,6 +93,15 @@ class Queue(ABC):
         """When the oldest of the next messages was published; NEVER if that is not known."""
 
     @abstractmethod
+    def waiting_since_ns(self) -> int:
+        """The same for people, who look often: no disk queue is opened for it that is not read anyway."""
+
+    def oldest_age_ns(self, now_ns: int) -> int | None:
+        """How long ago that was, at `now_ns` by the wall clock; None if nothing waits, or it is not known."""
+        since_ns = self.waiting_since_ns() if self.depth else NEVER
+        return None if since_ns == NEVER else max(now_ns - since_ns, 0)
+
+    @abstractmethod
     def trim(self, *, max_count: int, max_bytes: int) -> None:
         """Drop the youngest messages in memory beyond either limit."""
 
@@ -128,6 +137,10 @@ class MessageQueue(Queue):
         self._backend_bytes = backend_bytes
         """The bodies in the backend. What it drops by itself, because it is damaged, counts until it is empty."""
         self._dropped = dropped
+        self._is_disk_read = False
+        """Whether the backend was read, and has the next block at hand."""
+        self._disk_since_ns = NEVER
+        """Until it is, when the first message in it was published; NEVER: an earlier run has left it there."""
 
     @property
     def depth(self) -> int:
@@ -213,7 +226,7 @@ class MessageQueue(Queue):
         return first
 
     def _take_from_backend(self, max_count: int, max_bytes: int) -> Records | None:
-        backend = self._backend
+        backend, self._is_disk_read = self._backend, True
         records = backend.take(max_count=max_count, max_bytes=max_bytes)
         if records is not None:
             self._backend_bytes -= _body_bytes(records, len(records.ends))
@@ -265,6 +278,12 @@ class MessageQueue(Queue):
 
     def oldest_ns(self) -> int:
         return min(self._memory_ns(), self._disk_ns())
+
+    def waiting_since_ns(self) -> int:
+        if not self._backend.depth:
+            return self._memory_ns()
+        disk_ns = self._disk_ns() if self._is_disk_read else self._disk_since_ns
+        return NEVER if disk_ns == NEVER else min(self._memory_ns(), disk_ns)
 
     def _memory_ns(self) -> int:
         """When the next message in memory was published; NEVER if there is none."""
@@ -336,6 +355,8 @@ class MessageQueue(Queue):
 
     def _write(self, spans: list[Span]) -> None:
         records = joined_records(spans)
+        if not self._backend.depth:
+            self._disk_since_ns = spans[0].batch.shape.published_ns(spans[0].start)
         try:
             self._backend.put(records)
         except DiskWriteError as failure:

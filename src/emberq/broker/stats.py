@@ -219,6 +219,8 @@ class ChannelStats:
     """Messages that were dropped because too many waited."""
     expired_count: int = 0
     """Messages that were dropped because they were too old."""
+    oldest_age_ns: int | None = None
+    """How long ago the oldest of the next messages was published; None if none waits, or it is not known."""
     policy: ChannelPolicy | None = None
     """After how many attempts messages are given up, and where they go; None: never."""
 
@@ -271,3 +273,5 @@ class TopicStats:
     """Messages that were dropped before a channel got them, because too many waited."""
     expired_count: int = 0
     """Messages that were dropped before a channel got them, because they were too old."""
+    oldest_age_ns: int | None = None
+    """Of those that wait in the topic itself, as in `ChannelStats`."""

@@ -9,6 +9,8 @@ StorageError
 ├── SyncError                  an explicit sync or close did not reach the disk
 │   └── JournalSyncError       a sync failed; the journal takes nothing more until it is opened again
 └── JournalError               something about a journal's folder
+    ├── JournalBusyError       a part cannot be read before a search has ended that is under way
+    │   └── JournalColdError   or before the disk has given it
     ├── JournalOpenError       it cannot be opened: files that cannot be read, or that make no sense together
     ├── JournalWriteError      an append was not stored, not even in part; a later one may be
     ├── DamagedSummaryError    an .idx file makes no sense; it is made anew
@@ -18,6 +20,7 @@ StorageError
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 
 def os_error_text(operation: str, path: Path, error: OSError) -> str:
@@ -61,6 +64,14 @@ class DamagedSegmentError(StorageError):
 # The journal.
 
 
+class ColdPart(NamedTuple):
+    """A stretch of a segment's file that is on the disk alone."""
+
+    path: Path
+    position: int
+    length: int
+
+
 class JournalError(StorageError):
     """Something about a journal's folder went wrong."""
 
@@ -71,6 +82,10 @@ class JournalBusyError(JournalError):
 
 class JournalColdError(JournalBusyError):
     """What is to be read has been asked of the disk, and is not in memory yet."""
+
+    def __init__(self, text: str, part: ColdPart) -> None:
+        super().__init__(text)
+        self.part = part
 
 
 class JournalOpenError(JournalError):

@@ -41,6 +41,9 @@ from emberq.wire.mpub import HEAD_BYTES, MpubBody, check_head, head_cut_off, is_
 from emberq.wire.run import is_fin, message_end, take_fins, take_pubs, take_rdy, take_req
 
 MAX_LINE_BYTES: Final = 16384  # the reference's read buffer; a longer line can only be garbage
+MAX_REQUEST_BYTES: Final = 65536
+"""Of an IDENTIFY or AUTH; a real one has some hundred. It comes from a client of whom nothing is known yet, and is
+parsed or passed on at one go."""
 _F: Final = 0x46
 _P: Final = 0x50
 _R: Final = 0x52
@@ -253,6 +256,8 @@ class CommandDecoder(LineParser):
         size = read_size(buffer, start)
         limit = self._max_msg_size if is_message else self._limits.max_body_size
         check_size(verb, size, limit=limit, is_message=is_message)
+        if not is_message:
+            check_size(verb, size, limit=MAX_REQUEST_BYTES, is_message=False)
         body_start, end = start if is_message else start + 4, start + 4 + size
         if end <= len(buffer):
             command.fill(buffer[body_start:end])

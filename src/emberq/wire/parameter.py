@@ -31,6 +31,8 @@ from typing import Any, NamedTuple
 
 # Names of topics and channels.
 
+MAX_PEEK_COUNT = 100
+"""As many messages as an nsqd shows at a time: enough for a person to see what a channel is about to deliver."""
 MAX_NAME_BYTES = 64
 EPHEMERAL_SUFFIX = "#ephemeral"
 

@@ -15,7 +15,7 @@ from emberq.storage.error import JournalBusyError, JournalColdError, JournalErro
 from emberq.storage.journal import segments as segments_module
 from emberq.storage.journal.commit import Work
 from emberq.storage.journal.journal import Journal
-from emberq.storage.journal.reader import MAX_READY, Extent, JournalReader
+from emberq.storage.journal.reader import MAX_BROUGHT, Extent, JournalReader
 from emberq.storage.journal.recovery import recover
 from emberq.storage.journal.segment import JournalConfig
 from emberq.storage.journal.segments import Segments
@@ -479,7 +479,7 @@ def cold(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("segment_bytes", [1500, 1 << 20])
-def test_a_channel_gets_all_from_another_thread_if_nothing_is_in_memory(
+def test_a_channel_gets_all_if_nothing_ever_is_in_memory(
     journals: JournalRig, other_thread: OtherThread, segment_bytes: int
 ) -> None:
     journal = journals.open(segment_bytes=segment_bytes)
@@ -505,6 +505,22 @@ def test_what_is_in_memory_is_read_at_once(journals: JournalRig, other_thread: O
     assert replay.told_count == 0
 
 
+def test_what_is_being_brought_is_waited_for_although_its_ends_are_in_memory(
+    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking whether a page is in memory makes the system read it, and not those before it."""
+    journal = journals.open()
+    published = journals.fill(journal, batches=3)
+    replay = Replay(journal, other_thread)
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: False)
+    assert not replay.step()
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: True)
+    assert not replay.step()
+    other_thread.run()
+    replay.run()
+    assert replay.bodies == published
+
+
 def test_what_follows_and_is_not_in_memory_is_read_ahead(
     journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -519,6 +535,36 @@ def test_what_follows_and_is_not_in_memory_is_read_ahead(
         other_thread.run()
     assert replay.bodies == published
     assert replay.wait_count == 0
+
+
+def test_a_batch_that_is_larger_than_a_read_is_brought_into_memory_as_a_whole(
+    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the loop reads, it reads from memory: also the end of a large batch."""
+    journal = journals.open()
+    published = [bytes([number]) * 10_000 for number in range(50)]
+    journals.append(journal, *published)
+    in_memory: set[int] = set()
+    monkeypatch.setattr(
+        OsFiles, "is_in_memory", lambda _, __, size, position: {position, position + size - 1} <= in_memory
+    )
+    read = PatientFiles.read
+
+    def bring(files: PatientFiles, fd: int, size: int, position: int) -> bytes:
+        in_memory.update(range(position, position + size))
+        return read(files, fd, size, position)
+
+    monkeypatch.setattr(PatientFiles, "read", bring)
+    replay = Replay(journal, other_thread)
+    assert not replay.step()
+    other_thread.run()
+    assert not replay.step()
+    assert replay.bodies == []
+    other_thread.run()
+    assert len(in_memory) > 500_000
+    assert replay.step()
+    assert replay.bodies == published
+    assert replay.told_count == 2
 
 
 @pytest.mark.usefixtures("cold")
@@ -593,7 +639,7 @@ def test_what_is_read_ahead_for_channels_that_went_elsewhere_is_not_kept_for_eve
         replay.step()
         other_thread.run()
     assert journal._ahead is not None
-    assert len(journal._ahead._ready) <= MAX_READY
+    assert len(journal._ahead._brought) <= MAX_BROUGHT
 
 
 def test_a_view_finds_what_the_journal_finds_and_leaves_no_file_open(journals: JournalRig) -> None:

@@ -538,7 +538,7 @@ class Journal:
     def _new_read_ahead(self) -> ReadAhead | None:
         if self._start_reading is None or self._hand_back is None:
             return None
-        return ReadAhead(self._reader, directory=self._directory, start=self._start_reading, hand_back=self._hand_back)
+        return ReadAhead(self._reader, fs=self._fs.patient, start=self._start_reading, hand_back=self._hand_back)
 
     # -- retention ---------------------------------------------------------------------------------------------
 

@@ -11,13 +11,14 @@ hides the next batch among very many places where one may begin, a JournalBusyEr
 made anew meanwhile, by another thread; the search goes on where it was, a portion at a time.
 
 And a replay of gigabytes must not hold up others, who wait for their turn of the event loop and for the disk. So a
-channel that lags reads on the loop only what is in memory. What is not, `ReadAhead` has another thread read, check and
-decode, and what follows, too:
+channel that lags reads only what is in memory. What is not, `ReadAhead` has another thread bring there, and what
+follows, too:
 
-    loop                  | deliver A    || deliver B    || deliver C   ...
-    thread     | read A |   | read B |     | read C |      | read D |   ...
+    loop                   | read A, deliver A   || read B, deliver B   || read C, deliver C   ...
+    thread     | bring A |   | bring B |            | bring C |            | bring D |         ...
 
-In memory it is read faster on the loop: a thread would have to wait for the interpreter again and again.
+The thread only waits for the disk. Checking and decoding there would hold the interpreter, for which the loop and its
+publishers would wait again and again.
 
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
 cannot be opened is something else, and an OSError.
@@ -26,16 +27,18 @@ cannot be opened is something else, and an OSError.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from emberq.storage.error import JournalBusyError, JournalColdError, JournalError, os_error_text
+from emberq.base.file import PATIENT_BYTES, Files
+from emberq.storage.error import ColdPart, JournalBusyError, JournalColdError, JournalError, os_error_text
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan, UnfinishedSearch
 from emberq.storage.journal.segment import BatchPlace, Segment
 from emberq.storage.journal.segments import Segments
-from emberq.wire.journal_batch import JournalBatch
+from emberq.wire.journal_batch import HEADER_BYTES, JournalBatch, header_at
 
 log = logging.getLogger("emberq.storage")
 
@@ -113,8 +116,9 @@ class JournalReader:
                 return Chunk([], offset, gaps)
         segment = segments.holding(offset)
         scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
-        if not may_wait and not self._has_in_memory(segment, scan.position, max_bytes):
-            raise JournalColdError(f"{segment.path}: position {scan.position} is not in memory")
+        cold = None if may_wait else self._cold_part_at(segment, scan.position, max_bytes=max_bytes)
+        if cold is not None:
+            raise JournalColdError(f"{segment.path}: position {cold.position} is not in memory", cold)
         batches: list[JournalBatch] = []
         while not batches or scan.next_is_loaded():
             try:
@@ -134,20 +138,29 @@ class JournalReader:
         assert offset < next_offset <= segments.next_offset
         return Chunk(batches, next_offset, gaps)
 
-    def is_in_memory(self, offset: int, *, max_bytes: int) -> bool:
-        """Whether a read that ended before `offset` can go on without waiting for the disk; yes, if that is unknown."""
+    def cold_part(self, offset: int, *, max_bytes: int) -> ColdPart | None:
+        """What a read that goes on at `offset` would wait for; None if that is in memory, or not known."""
         segments = self._segments
         if offset >= segments.next_offset:
-            return True
+            return None
         segment = segments.holding(offset)
         base_offset, place = self._places.get(offset, (segment.base_offset, segment.start))
         if base_offset != segment.base_offset or place.offset != offset:
-            return True
-        return self._has_in_memory(segment, place.position, max_bytes)
+            return None
+        return self._cold_part_at(segment, place.position, max_bytes=max_bytes)
 
-    def _has_in_memory(self, segment: Segment, position: int, size: int) -> bool:
-        descriptor = self._segments.opened(segment).descriptor()
-        return segment.fs.is_in_memory(descriptor, min(size, segment.size_bytes - position), position)
+    def _cold_part_at(self, segment: Segment, position: int, *, max_bytes: int) -> ColdPart | None:
+        """What is not in memory of the next `max_bytes`, or of the batch there, if that is larger."""
+        fd, fs = self._segments.opened(segment).descriptor(), segment.fs
+        room = segment.size_bytes - position
+        size = min(max_bytes, room)
+        if fs.is_in_memory(fd, size, position):
+            start = fs.read(fd, HEADER_BYTES, position)
+            length = header_at(memoryview(start)).length if len(start) == HEADER_BYTES else 0
+            if not size < length <= room or fs.is_in_memory(fd, length, position):
+                return None
+            size = length
+        return ColdPart(segment.path, position, size)
 
     def locate(self, offset: int, *, max_bytes: int, end_offset: int) -> Extent | None:
         """Where the batches from the one that holds `offset` on lie in a file; None if there are none.
@@ -319,11 +332,8 @@ class JournalReader:
 class JournalView(JournalReader):
     """A journal as it is at one moment, for one other thread, which closes it. What it learns goes back: `learn`."""
 
-    def __init__(
-        self, reader: JournalReader, *, directory: Path, synced_offset: int, from_offset: int | None = None
-    ) -> None:
-        """`from_offset`: of a few segments only, from the one that holds it on."""
-        super().__init__(reader._segments.detached(from_offset))
+    def __init__(self, reader: JournalReader, *, directory: Path, synced_offset: int) -> None:
+        super().__init__(reader._segments.detached())
         self.synced_offset = synced_offset
         """Everything before it is on the disk."""
         self.gaps = dict(reader.gaps)
@@ -350,15 +360,6 @@ class JournalView(JournalReader):
         with self._failing_as_journal_error():
             return super().offset_at(time_ns)
 
-    def goes_on_at(self, offset: int, *, end_offset: int) -> bool:
-        """Whether it can be read from there, in a journal that ends at `end_offset` now.
-
-        Not in its last segment if there were more: only the next one tells where the offsets of that end.
-        """
-        segments = self._segments
-        end = segments.next_offset if segments.next_offset == end_offset else segments.active.base_offset
-        return segments.first.base_offset <= offset < end
-
     def close(self) -> None:
         """Let go of the files. They are opened again when they are needed."""
         for segment in self._segments:
@@ -374,110 +375,98 @@ class JournalView(JournalReader):
 
 # Reading ahead.
 
-MAX_READY = 8
-"""Chunks that were read and not asked for again: the channel has gone, or was sent elsewhere."""
+MAX_BROUGHT = 16
+"""Parts that were brought into memory and not read since: the channel has gone, or was sent elsewhere."""
 
 
 class ReadAhead:
-    """Reads in another thread what channels read next. Owned by the journal; all but `_work` runs in its thread.
+    """Has another thread bring into memory what channels read next. Owned by the journal; all but `_work` runs there.
 
-    `start` runs work in another thread; `hand_back`, called from there, runs work in the journal's own.
+    `start` runs work in another thread, which opens files by `fs`; `hand_back`, called from there, runs work in the
+    journal's own.
     """
 
     def __init__(
         self,
         reader: JournalReader,
         *,
-        directory: Path,
+        fs: Files,
         start: Callable[[Callable[[], None]], object],
         hand_back: Callable[[Callable[[], None]], object],
     ) -> None:
         self._reader = reader
-        self._directory = directory
+        self._fs = fs
         self._start = start
         self._hand_back = hand_back
-        self._view: JournalView | None = None
-        """Used by one piece of work at a time."""
-        self._ready: dict[int, Chunk] = {}
-        """What was read, by the offset that it begins with; the oldest first."""
-        self._wanted: dict[int, int] = {}
-        """Where to read, and how many bytes, the first first. The first one is being read if `_is_reading`."""
+        self._wanted: dict[int, ColdPart] = {}
+        """What to bring, by the offset that is read there; the first first. That one is under way if `_is_reading`."""
         self._told: dict[int, dict[Callable[[], None], None]] = {}
         """Which channels wait for it."""
         self._is_reading = False
-        self._unreadable_offset = -1
-        """Where the other thread met an error last; the channel that reads there meets it itself."""
+        self._brought: dict[int, ColdPart] = {}
+        """What was brought and not read since, by offset; the oldest first."""
 
     def read(self, offset: int, *, max_bytes: int, told: Callable[[], None]) -> Chunk:
-        """As `JournalReader.read`. JournalColdError if it is not there yet; `told` is called when it is."""
-        chunk = self._ready.pop(offset, None) or self._read_here(offset, max_bytes, told)
-        if chunk.batches and not self._reader.is_in_memory(chunk.next_offset, max_bytes=max_bytes):
-            self._want(chunk.next_offset, max_bytes)
+        """As `JournalReader.read`. JournalColdError if it is not in memory; `told` is called when it is."""
+        if offset in self._wanted:  # the two ends of it, which tell whether it is in memory, may be there already
+            self._told.setdefault(offset, {})[told] = None
+            raise JournalColdError(f"offset {offset} is being read", self._wanted[offset])
+        brought = self._brought.pop(offset, None)
+        try:
+            chunk = self._reader.read(offset, max_bytes=max_bytes, may_wait=False)
+        except JournalColdError as cold:
+            if cold.part != brought:
+                self._told.setdefault(offset, {})[told] = None
+                self._want(offset, cold.part)
+                raise
+            # It cannot be read, or memory is so short that it has gone again. The channel has waited long enough.
+            chunk = self._reader.read(offset, max_bytes=max_bytes)
+        if chunk.batches:
+            following = self._reader.cold_part(chunk.next_offset, max_bytes=max_bytes)
+            if following is not None and chunk.next_offset not in self._brought:
+                self._want(chunk.next_offset, following)
         return chunk
 
-    def _read_here(self, offset: int, max_bytes: int, told: Callable[[], None]) -> Chunk:
-        if offset == self._unreadable_offset:
-            self._unreadable_offset = -1
-            return self._reader.read(offset, max_bytes=max_bytes)
-        if offset not in self._wanted:
-            try:
-                return self._reader.read(offset, max_bytes=max_bytes, may_wait=False)
-            except JournalColdError:
-                self._want(offset, max_bytes)
-        self._told.setdefault(offset, {})[told] = None
-        raise JournalColdError(f"{self._directory}: offset {offset} is being read")
-
-    def _want(self, offset: int, max_bytes: int) -> None:
-        if offset not in self._wanted and offset not in self._ready:
-            self._wanted[offset] = max_bytes
-            self._go_on()
+    def _want(self, offset: int, part: ColdPart) -> None:
+        self._wanted.setdefault(offset, part)
+        self._go_on()
 
     def _go_on(self) -> None:
-        if self._is_reading or not self._wanted:
-            return
-        self._is_reading = True
-        offset, max_bytes = next(iter(self._wanted.items()))
-        view = self._view_at(offset)
-        self._start(lambda: self._work(view, offset, max_bytes))
+        if not self._is_reading and self._wanted:
+            self._is_reading = True
+            offset, part = next(iter(self._wanted.items()))
+            self._start(lambda: self._work(offset, part))
 
-    def _view_at(self, offset: int) -> JournalView:
-        end_offset = self._reader._segments.next_offset
-        if self._view is None or not self._view.goes_on_at(offset, end_offset=end_offset):
-            self._view = JournalView(
-                self._reader, directory=self._directory, synced_offset=end_offset, from_offset=offset
-            )
-        return self._view
-
-    def _work(self, view: JournalView, offset: int, max_bytes: int) -> None:
+    def _work(self, offset: int, part: ColdPart) -> None:
         """In the other thread."""
-        chunk: Chunk | None = None
         try:
-            chunk = view.read(offset, max_bytes=max_bytes)
-        except JournalError:
-            pass  # the channel meets it when it reads there
+            with suppress(OSError):  # the channel meets it when it reads there
+                self._bring(part)
         finally:
-            view.close()  # files that no one reads may be needed elsewhere, or be deleted
-            self._hand_back(lambda: self._done(view, offset, chunk))
+            self._hand_back(lambda: self._done(offset))
 
-    def _done(self, view: JournalView, offset: int, chunk: Chunk | None) -> None:
+    def _bring(self, part: ColdPart) -> None:
+        fd = self._fs.open(part.path, os.O_RDONLY)
+        try:
+            end = part.position + part.length
+            for position in range(part.position, end, PATIENT_BYTES):
+                self._fs.read(fd, min(PATIENT_BYTES, end - position), position)
+        finally:
+            self._fs.close(fd)
+
+    def _done(self, offset: int) -> None:
         self._is_reading = False
-        if offset not in self._wanted:
-            return  # given up meanwhile
-        del self._wanted[offset]
-        self._reader.learn(view)
-        if chunk is None:
-            self._unreadable_offset = offset
-        else:
-            self._ready[offset] = chunk
-            if len(self._ready) > MAX_READY:
-                del self._ready[next(iter(self._ready))]
+        part = self._wanted.pop(offset, None)
+        if part is not None:  # else it was given up meanwhile
+            self._brought[offset] = part
+            if len(self._brought) > MAX_BROUGHT:
+                del self._brought[next(iter(self._brought))]
         self._go_on()
         for told in self._told.pop(offset, ()):
             told()
 
     def give_up(self) -> None:
         """The journal is closed, or another one takes its place."""
-        self._ready.clear()
         self._wanted.clear()
         self._told.clear()
 

@@ -26,8 +26,6 @@ log = logging.getLogger("emberq.storage")
 MAX_OPEN_SEGMENTS = 8
 """Sealed segments that keep their descriptor and their index: enough for channels that read in different places, few
 enough for a thousand topics in one process."""
-FEW_SEGMENTS = 4
-"""So many a reader gets that goes on for a while: copying all of a huge journal would take long."""
 SOON_READ_BYTES = 4 * 1024 * 1024
 """A segment of this size is read in less than ten milliseconds, so its index may be made anew where it is needed."""
 
@@ -176,16 +174,10 @@ class Segments:
 
         self.start(work)
 
-    def detached(self, offset: int | None = None) -> Segments:
-        """The same segments as they are now, with descriptors of their own: for another thread.
-
-        With an offset, only the one that holds it and a few behind it, as if the journal ended there.
-        """
-        first = 0 if offset is None else bisect_right(self._bases, offset) - 1
-        some = self._all[first:] if offset is None else self._all[first : first + FEW_SEGMENTS]
-        copies = [_copied(segment, is_active=segment is self.active) for segment in some]
-        next_offset = self.end_offset(some[-1])
-        return Segments(copies, journal=self.journal, next_offset=next_offset, interval_bytes=self._interval_bytes)
+    def detached(self) -> Segments:
+        """The same segments as they are now, with descriptors of their own: for another thread."""
+        copies = [_copied(segment, is_active=segment is self.active) for segment in self._all]
+        return Segments(copies, journal=self.journal, next_offset=self.next_offset, interval_bytes=self._interval_bytes)
 
     @staticmethod
     def _let_go(segment: Segment) -> None:
