@@ -55,12 +55,12 @@ def measure(admin: Nsqadmin) -> Iterator[Figure]:
         yield _gathering(admin, stream)
         with stream.drained(), Pinger(admin.address) as pinger:
             for path in ANSWERS:
-                yield _answers(f"GET {path}", [_timed_get(admin.address, path) for _ in _paced(ASK_COUNT)])
-            yield _answers("first event of the topics", [_first_event_s(admin, TOPICS) for _ in _paced(ASK_COUNT)])
-        yield _stalls("longest wait for /ping", pinger)
+                yield answers(f"GET {path}", [timed_get(admin.address, path) for _ in _paced(ASK_COUNT)])
+            yield answers("first event of the topics", [_first_event_s(admin, TOPICS) for _ in _paced(ASK_COUNT)])
+        yield stalls("longest wait for /ping", pinger)
     with Pinger(admin.address) as pinger:
-        yield _answers("first event of a channel with 48,000 connections", [_first_event_s(admin, CHANNEL)])
-    yield _stalls("longest wait for /ping meanwhile", pinger)
+        yield answers("first event of a channel with 48,000 connections", [_first_event_s(admin, CHANNEL)])
+    yield stalls("longest wait for /ping meanwhile", pinger)
     yield Figure("memory", f"{rss_bytes(admin.pid) / 1e6:.0f} MB resident")
 
 
@@ -71,14 +71,14 @@ def _gathering(admin: Nsqadmin, stream: Stream) -> Figure:
     return Figure("CPU time of a look", f"{(cpu_s(admin.pid) - began_s) / GATHERING_COUNT * 1000:.0f} ms")
 
 
-def _answers(name: str, seconds: list[float]) -> Figure:
+def answers(name: str, seconds: list[float]) -> Figure:
     if len(seconds) == 1:
         return Figure(name, f"{seconds[0] * 1000:.0f} ms")
     median, p99 = percentile(seconds, 50) * 1000, percentile(seconds, 99) * 1000
     return Figure(name, f"median {median:.1f} ms, p99 {p99:.1f} ms of {len(seconds)}")
 
 
-def _stalls(name: str, pinger: Pinger) -> Figure:
+def stalls(name: str, pinger: Pinger) -> Figure:
     median, p99 = percentile(pinger.waits_s, 50) * 1000, percentile(pinger.waits_s, 99) * 1000
     longest = max(pinger.waits_s) * 1000
     return Figure(name, f"{longest:.0f} ms (median {median:.1f} ms, p99 {p99:.1f} ms of {len(pinger.waits_s):,})")
@@ -90,15 +90,15 @@ def _paced(count: int) -> Iterator[int]:
         yield number
 
 
-def _timed_get(address: Address, path: str) -> float:
+def timed_get(address: Address, path: str, *, at_least_bytes: int = 0) -> float:
     began = time.perf_counter()
     connection = HTTPConnection(*address, timeout=PATIENCE_S)
     connection.request("GET", path)
     answer = connection.getresponse()
-    answer.read()
+    body = answer.read()
     connection.close()
-    if answer.status != 200:
-        raise LoadFailure(f"nsqadmin answered {answer.status} to {path}")
+    if answer.status != 200 or len(body) < at_least_bytes:
+        raise LoadFailure(f"nsqadmin answered {answer.status} with {len(body)} bytes to {path}")
     return time.perf_counter() - began
 
 

@@ -21,8 +21,8 @@ _LOOK_EVERY_S = 0.02
 class Nsqadmin:
     """Started, and stopped by SIGTERM; a context manager."""
 
-    def __init__(self, *, lookupd_address: str) -> None:
-        self._flags = [f"--lookupd-http-address={lookupd_address}", "--http-address=127.0.0.1:0"]
+    def __init__(self, *flags: str, lookupd_address: str) -> None:
+        self._flags = [f"--lookupd-http-address={lookupd_address}", "--http-address=127.0.0.1:0", *flags]
         self.address = ("", 0)  # known once it listens
 
     def __enter__(self) -> Self:

@@ -66,12 +66,14 @@ class SimulatedCluster:
         self.size = size
         self._running = ExitStack()
         self.lookupd_address = ""  # known once it listens
+        self.nodes: list[str] = []
 
     def __enter__(self) -> Self:
         with ExitStack() as starting:
             ports = starting.enter_context(_Acted(partial(_start_nsqds, self.size)))
             (port,) = starting.enter_context(_Acted(partial(_start_lookupd, self.size, ports)))
             self.lookupd_address = f"127.0.0.1:{port}"
+            self.nodes = [f"127.0.0.1:{each}" for each in ports]
             self._running = starting.pop_all()
         return self
 
@@ -260,6 +262,7 @@ def _channel(topic: int, name: str, clients: tuple[dict[str, Any], ...], *, paus
         "clients": clients,
         "paused": paused,
         "e2e_processing_latency": _UNTRACKED,
+        **({"oldest_age_ms": topic * 100} if topic % 13 else {}),
     }
 
 

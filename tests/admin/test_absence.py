@@ -9,8 +9,8 @@ import pytest
 
 from emberq.admin import absence as module
 from emberq.admin.absence import Absence, Absences, Presence
-from emberq.admin.document import Look, nodes_view, topic_view, topics_view
 from emberq.admin.history import History
+from emberq.admin.view import Look, nodes_view, topic_view, topics_view
 from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.stats import total_topic
 from emberq.cluster.survey import Survey

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from emberq.admin import attention as module
-from emberq.admin.attention import channels_view, reasons_of, search_view
-from emberq.admin.document import Look
+from emberq.admin.attention import channels_view, dead_letters_view, reasons_of, search_view
 from emberq.admin.history import History
+from emberq.admin.view import Look
 from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.survey import Rates, Survey, Total
 from emberq.embedded import EmbeddedThread
@@ -81,6 +81,47 @@ def test_a_channel_of_a_paused_topic_says_so() -> None:
     found = Recorded()
     channels = found.channels(found.look(5, paused=True))
     assert [each["reasons"] for each in channels.values()] == [["paused"], ["no_consumers", "paused"]]
+
+
+def test_the_age_of_the_oldest_message_is_what_the_nsqds_tell() -> None:
+    history = History(interval_ns=10 * NS_PER_SECOND, duration_ns=60 * NS_PER_SECOND)
+
+    def told(*ages_ms: int | None) -> tuple[Any, Any]:
+        fields = [{} if age_ms is None else {"oldest_age_ms": age_ms} for age_ms in ages_ms]
+        here, there = ([topic_entry("t", channel_entry("c", depth=1, **each))] for each in fields)
+        (channel,) = channels_view(Look(seen(a=here, b=there)), history)["channels"]
+        return channel["oldest_s"], channel["is_reckoned"]
+
+    assert told(2500, 90_000) == (90.0, False)
+    assert told(2500, None) == (None, False)  # what waits on the other node may be older, and there is no history
+
+
+def test_dead_letters_are_listed_with_the_places_where_they_wait() -> None:
+    history = History(interval_ns=10 * NS_PER_SECOND, duration_ns=60 * NS_PER_SECOND)
+    policy = {"max_attempts": 3, "dead_letter_topic": "dead"}
+
+    def cluster(count: int) -> dict[str, Any]:
+        failing = channel_entry("mail", dead_letter_count=count, message_count=count, policy=policy)
+        here = [
+            topic_entry("orders", failing, channel_entry("calm")),
+            topic_entry("dead", channel_entry("review", depth=count, oldest_age_ms=5000), channel_entry("store")),
+        ]
+        other = {"max_attempts": 3, "dead_letter_topic": "unread"}
+        there = [
+            topic_entry("users", channel_entry("mail", policy=other), channel_entry("old", dead_letter_count=7)),
+            topic_entry("unread", depth=4),
+        ]
+        return {"a": here, "b": there}
+
+    before = seen(**cluster(10))
+    lines = dead_letters_view(Look(seen(before=before, at_s=11, **cluster(30))), history)["dead_letters"]
+    shown = ("topic_name", "channel_name", "dead_letter_count", "dead_letter_rate", "dead_letter_topic", "place")
+    assert [tuple(line[name] for name in (*shown, "waiting", "oldest_s")) for line in lines] == [
+        ("orders", "mail", 30, 2.0, "dead", "review", 30, 5.0),
+        ("orders", "mail", 30, 2.0, "dead", "store", 0, None),
+        ("users", "mail", 0, 0, "unread", "", 4, None),  # no channel takes them
+        ("users", "old", 7, 0, "", "", 0, None),  # its policy was cleared
+    ]
 
 
 def test_the_age_of_the_oldest_message_follows_from_what_came_in() -> None:

@@ -14,7 +14,6 @@ from emberq.admin.document import (
     latency_document,
     producer_document,
     settings_document,
-    slowest_ns,
     topic_document,
 )
 from emberq.base.clock import NS_PER_SECOND
@@ -91,12 +90,6 @@ def test_whole_percentiles_have_no_point() -> None:
         b'[{"average":2000000000,"count":3,"max":2000000000,"min":2000000000,"quantile":0.99,"value":2000000000},'
         b'{"average":1.5,"count":3,"max":1.5,"min":1.5,"quantile":1,"value":1.5}]'
     )
-
-
-def test_what_was_not_measured_has_no_slowest_message() -> None:
-    nothing = {"count": 0, "percentiles": [{"quantile": 0.99, "value": 0}]}
-    assert slowest_ns(latency_of(nothing)) is None
-    assert slowest_ns(latency_of({"count": 1, "percentiles": [{"quantile": 0.99, "value": 7}]})) == 7
 
 
 @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])

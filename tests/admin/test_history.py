@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from emberq.admin import history as module
-from emberq.admin.document import Look
 from emberq.admin.history import History
+from emberq.admin.view import Look
 from emberq.base.clock import NS_PER_SECOND
 from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.survey import NOTHING, Survey, Tally

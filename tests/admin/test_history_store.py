@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from emberq.admin import history_store as module
-from emberq.admin.document import Look
 from emberq.admin.history import NODES, SERIES, History
 from emberq.admin.history_store import HistoryMark, HistoryStore, HistoryStoreError, Marks, SeriesKind
+from emberq.admin.view import Look
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.embedded import EmbeddedThread
 from tests.admin.conftest import StartAdmin

@@ -8,8 +8,9 @@ from urllib.parse import quote
 
 import pytest
 
-from emberq.admin import document as view_module
+from emberq.admin import audience
 from emberq.admin import live as module
+from emberq.admin import view as view_module
 from emberq.base.clock import ManualClock
 from emberq.embedded import EmbeddedThread
 from tests.support.admin_rig import AdminThread, of_cluster
@@ -187,7 +188,7 @@ def test_whoever_looks_for_long_has_to_come_again(watched: Watched) -> None:
 
 
 def test_so_many_may_look_and_no_more(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_STREAMS", 2)
+    monkeypatch.setattr(audience, "MAX_STREAMS", 2)
     with watched.admin.events("view=topics") as first, watched.admin.events("view=topics") as second:
         first.next()
         second.next()
@@ -195,7 +196,7 @@ def test_so_many_may_look_and_no_more(watched: Watched, monkeypatch: pytest.Monk
 
 
 def test_so_many_views_are_looked_at_and_no_more(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_VIEWS", 1)
+    monkeypatch.setattr(audience, "MAX_VIEWS", 1)
     with watched.admin.events("view=topics") as events:
         events.next()
         assert watched.admin.get("/api/live?view=nodes").error == (503, "TOO_MANY_VIEWS")

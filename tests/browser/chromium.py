@@ -18,6 +18,8 @@ from playwright.sync_api import Browser, ConsoleMessage, Error, Page, ViewportSi
 from tests.support.waiting import PATIENCE_S
 
 COMMANDS = ("chromium", "chromium-browser", "google-chrome")
+OTHER_SITE = "evil.example"
+"""A site that is not ours. Its name leads to this machine, as DNS rebinding would have it."""
 FLAGS = (
     "--no-sandbox",  # tests may run as root, where the sandbox refuses to
     "--disable-gpu",
@@ -26,6 +28,7 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--host-resolver-rules=MAP {OTHER_SITE} 127.0.0.1",
 )
 VIEWPORT = ViewportSize(width=1280, height=900)
 PATIENCE_MS = PATIENCE_S * 1000

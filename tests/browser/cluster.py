@@ -29,6 +29,7 @@ class Cluster:
         self.admin = admin
         self.nodes = nsq.nsqd_http_addresses
         self.tcp_addresses = nsq.nsqd_tcp_addresses
+        self.lookupd = nsq.lookupd_http_addresses[0]
 
     def close(self) -> None:
         for client in self._clients:
@@ -134,9 +135,9 @@ def dead_letter(topic: str, channel: str, body: str) -> bytes:
 @contextmanager
 def running_cluster(folder: Path, *flags: str, **nsqd_options: Any) -> Iterator[Cluster]:
     """All of it; the flags are nsqadmin's."""
-    options = {"journal_topic": (f"^{JOURNALED}",)} | nsqd_options
+    options = {"nsqd_count": 2, "journal_topic": (f"^{JOURNALED}",)} | nsqd_options
     with ExitStack() as running:
-        nsq = running.enter_context(EmbeddedThread(nsqd_count=2, **options))
+        nsq = running.enter_context(EmbeddedThread(**options))
         admin = running.enter_context(running_admin(nsq, folder, *flags))
         cluster = Cluster(nsq, admin)
         running.callback(cluster.close)

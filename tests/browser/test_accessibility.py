@@ -26,6 +26,8 @@ PAGES = [
     "/lookup",
     "/pipelines",
     "/alerts",
+    "/audit",
+    "/dead_letters",
     "/settings",
     f"/search?q={TOPIC}",
     "/search",

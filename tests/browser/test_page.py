@@ -209,7 +209,23 @@ def test_pipelines(page: Page, cluster: Cluster) -> None:
     }.items():
         expect(card.locator(f"[data-figure={name}]")).to_have_text(text)
     expect(card).to_contain_text("The last 2 batches took 250 ms to 1.3 s.")
-    expect(card.locator("polyline")).to_have_attribute("points", re.compile(r"^0\.0,\S+ 80\.0,\S+$"))
+    expect(card.locator("polyline").first).to_have_attribute("points", re.compile(r"^0\.0,\S+ 80\.0,\S+$"))
+    expect(card).to_contain_text("Lag behind the last batches: 12 to 12.")
+    rule = card.get_by_role("row", name="clicks.has_user")
+    for text in ("user IS NOT NULL", "dropped", "4"):
+        expect(rule).to_contain_text(text)
+    card.get_by_role("button", name="Show samples").click()
+    expect(card.locator(".samples")).to_contain_text('offset 183249: {"page": "/"}')
+    graph = page.get_by_role("region", name="What clickstream is made of")
+    source, view, sink = (graph.locator(f".graph-box[data-kind={kind}]") for kind in ("source", "view", "sink"))
+    expect(source).to_contain_text("1,500 rows/s · lag 12")
+    expect(sink).to_contain_text("25 rows/s")
+    expect(sink).to_contain_text("s old")
+    assert graph.locator("path").count() == 2
+    edges = [box.evaluate("box => box.getBoundingClientRect().left") for box in (source, view, sink)]
+    assert edges == sorted(set(edges))
+    sink.get_by_role("link", name="counts").press("Enter")
+    expect(page).to_have_url(re.compile("#query-clickstream-counts$"))
     expect(card.locator(".label")).to_have_text("running")
     failed = HEARTBEAT | {"state": "failed", "error": "the sink's disk is full"}
     cluster.publish("emberq.pipelines", json.dumps(failed).encode())

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -150,6 +150,15 @@ class Absences:
         self._absent[producer.node] = Absence(
             producer=producer, since_ns=since_ns, presence=Presence.BACK, figures=figures
         )
+
+    def recall(self, gone: Mapping[str, int]) -> None:
+        """Go on with nodes that were gone when nsqadmin ran last: what they held is not known any more."""
+        for node, since_ns in gone.items():
+            host, _, port = node.rpartition(":")
+            producer = ClusterNode(
+                broadcast_address=host.strip("[]"), hostname="", tcp_port=0, http_port=int(port), version=""
+            )
+            self._absent[node] = Absence(producer=producer, since_ns=since_ns, presence=Presence.GONE)
 
     def dismiss(self, node: str) -> bool:
         """Forget a node that is gone; whether there was one. A silent one is still a part of the cluster."""

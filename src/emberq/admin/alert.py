@@ -1,4 +1,4 @@
-"""What is wrong now by the rules: found at every look at the cluster, told on pages, in charts and by a webhook.
+"""What is wrong now by the rules: found at every look at the cluster, told on pages and in charts.
 
     look ──findings──> what a rule holds of ──for──> firing ──holds no more──> resolved
                                     └── holds no more before that: forgotten
@@ -10,43 +10,34 @@ the alerts of that node's topics neither begin nor end.
 An alert that fires or is resolved leaves a mark in the charts, except for nodes that are silent or gone, which leave
 one anyway (see `absence`).
 
-**The webhook** is POSTed what has changed since the last message, all in one:
+The webhook (`webhook`) is told what has changed.
 
-    {"version": 1, "via": "<our hostname>", "time": 1715931000.0, "firing_count": 3, "text": "FIRING …\\nRESOLVED …",
-     "alerts": [{"rule": "Deep queue", "state": "firing", "severity": "warning", "topic": "orders",
-                 "channel": "billing", "node": "", "value": 120000, "above": 100000, "since": 1715930400.0,
-                 "until": null, "text": "120,000 messages wait"}]}
-
-`state` is `firing` or `resolved`, which then has `until`. `text` is what chat programs show. A message that is not
-taken is sent again, after a second, two, four and so on up to five minutes; what changes meanwhile goes with it, and of
-an alert only its last state. One that the receiver refuses (400 to 499, but for 408 and 429) is dropped, because it
-would refuse it again. No request and no look waits for any of this. The path and the query of the URL may be secret, so
-the log names its host alone.
+**Over a restart**, with --history-path, the alerts that are firing, and those that were resolved lately, are kept in
+the file of the history (`history_store`), with whether the webhook was told. So an alert that goes on is not told
+again, one that is over is, and a change that the receiver had not taken yet is sent then. A node that was gone stays
+gone; what it held is forgotten. What was not firing yet begins anew.
 """
 
 from __future__ import annotations
 
-import asyncio
+import json
 import logging
-import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import NamedTuple
 
 from emberq.admin.absence import Presence
-from emberq.admin.attention import ChannelState, Reason, channel_states
-from emberq.admin.document import Document, Look
+from emberq.admin.attention import ChannelState, OldestAge, Reason, channel_states
+from emberq.admin.document import Document
 from emberq.admin.history import History
-from emberq.admin.history_store import HistoryMark, Marks
-from emberq.admin.rule import AlertSeverity, Condition, Rule, RuleFile
+from emberq.admin.history_store import HistoryMark, HistoryStore, Marks
+from emberq.admin.rule import AlertSeverity, Condition, Rule, RuleError, RuleFile
+from emberq.admin.view import Look
+from emberq.admin.webhook import Webhook
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.text import format_duration
-from emberq.base.timers import Timers
-from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError
-from emberq.http.message import encode_json
 
 MAX_ALERTS = 1_000
 """As many as are followed: of more an operator learns no more."""
@@ -75,6 +66,8 @@ class RuleFinding(NamedTuple):
     rule: Rule
     text: str
     value: float | None = None
+    is_sure: bool = True
+    """False if it may hold as well as not: then nothing begins or ends by it."""
 
 
 # Judging
@@ -133,10 +126,11 @@ def _of_channels(rules: Sequence[Rule], look: Look, history: History) -> Iterato
         waits = state.total.depth > 0
         reasons = state.reasons if waits and needs_reasons else ()
         for rule in rules if waits else rules_of_idle:
-            value = _value(rule.when, state, reasons, history)
-            if value is not None and value > rule.above and rule.concerns(state.topic, state.channel):
+            value, is_least = _value(rule.when, state, reasons, history)
+            holds = value is not None and value > rule.above
+            if value is not None and (holds or is_least) and rule.concerns(state.topic, state.channel):
                 key = AlertKey(rule.name, state.topic, state.channel)
-                yield key, RuleFinding(rule, _CHANNEL_TEXTS[rule.when](value), value)
+                yield key, RuleFinding(rule, _CHANNEL_TEXTS[rule.when](value), value, is_sure=holds)
 
 
 _OF_RATES = frozenset({Condition.DEAD_LETTERS, Condition.REQUEUED})
@@ -149,14 +143,22 @@ _REASONS = {
 }
 
 
-def _value(when: Condition, state: ChannelState, reasons: Sequence[Reason], history: History) -> float | None:
-    """What the rule's threshold is compared with; None if the rule does not hold anyway, or nothing is known."""
+def _value(
+    when: Condition, state: ChannelState, reasons: Sequence[Reason], history: History
+) -> tuple[float | None, bool]:
+    """What the rule's threshold is compared with, and whether it may be more; None if the rule does not hold anyway,
+    or nothing is known."""
+    if when is Condition.AGE:
+        oldest = OldestAge.of(state.topic, state.channel, state.total, history)
+        return oldest.seconds, oldest.is_least
+    return _exact_value(when, state, reasons), False
+
+
+def _exact_value(when: Condition, state: ChannelState, reasons: Sequence[Reason]) -> float | None:
     rates, depth = state.rates, state.total.depth
     match when:
         case Condition.DEPTH:
             return depth
-        case Condition.AGE:
-            return history.waiting_s(state.topic, state.channel, depth)[0]
         case Condition.DEAD_LETTERS:
             return None if rates is None else rates.dead_lettered
         case Condition.REQUEUED:
@@ -195,6 +197,8 @@ class Alert:
     is_firing: bool = False
     until_ns: int | None = None
     """When it was resolved, by the wall clock."""
+    is_told: bool = False
+    """Whether the webhook knows of its present state, or there is none."""
 
     @property
     def severity(self) -> AlertSeverity:
@@ -219,6 +223,40 @@ class Alert:
             "text": self.finding.text,
         }
 
+    def kept(self) -> str:
+        """What is kept of it over a restart."""
+        finding = self.finding
+        return json.dumps(
+            {
+                **self.key._asdict(),
+                "rule": finding.rule.document(),
+                "text": finding.text,
+                "value": finding.value,
+                "since_ns": self.since_ns,
+                "until_ns": self.until_ns,
+                "is_told": self.is_told,
+            }
+        )
+
+    @classmethod
+    def recalled(cls, kept: str) -> Alert | None:
+        """What was kept; None if another version of nsqadmin has written it."""
+        try:
+            said = json.loads(kept)
+            rule = Rule.parse(said["rule"])
+            return cls(
+                key=AlertKey(rule.name, said["topic"], said["channel"], said["node"]),
+                finding=RuleFinding(rule, said["text"], said["value"]),
+                began_ns=0,
+                since_ns=said["since_ns"],
+                is_firing=True,
+                until_ns=said["until_ns"],
+                is_told=said["is_told"],
+            )
+        except (ValueError, LookupError, TypeError, RuleError):
+            _log.warning("an alert that was kept cannot be read: %s", kept)
+            return None
+
     def mark(self, time_ns: int) -> HistoryMark:
         """What it leaves in the charts."""
         state = "resolved" if self.until_ns is not None else "firing"
@@ -234,10 +272,14 @@ def _seconds(time_ns: int) -> float:
 class Alerts:
     """All alerts. Owned by the daemon."""
 
-    def __init__(self, rules: RuleFile, marks: Marks, webhook: Webhook, *, clock: Clock) -> None:
+    def __init__(
+        self, rules: RuleFile, marks: Marks, webhook: Webhook, *, clock: Clock, store: HistoryStore | None = None
+    ) -> None:
         self.rules = rules
+        self._store = store
         self._marks = marks
         self._webhook = webhook
+        webhook.on_told = self._note_told
         self._clock = clock
         self._alerts: dict[AlertKey, Alert] = {}
         self._resolved: deque[Alert] = deque(maxlen=MAX_RESOLVED)
@@ -249,11 +291,33 @@ class Alerts:
         """Whether the cluster is to be looked at for the rules alone."""
         return self.rules.is_given or self._webhook.has_url
 
+    async def load(self) -> None:
+        """Go on with the alerts that were kept when nsqadmin ran last."""
+        kept = await self._store.alerts() if self._store is not None else []
+        recalled = [alert for alert in map(Alert.recalled, kept) if alert is not None]
+        for alert in recalled:
+            if alert.until_ns is None:
+                self._alerts[alert.key] = alert
+            else:
+                self._resolved.append(alert)
+        self._tell_webhook([alert for alert in recalled if not alert.is_told])
+
+    def _keep(self) -> None:
+        if self._store is not None:
+            firing = [alert for alert in self._alerts.values() if alert.is_firing]
+            self._store.keep_alerts([alert.kept() for alert in (*self._resolved, *firing)])
+
+    def gone_nodes(self) -> dict[str, int]:
+        """The nodes that are said to be gone, and since when, by the wall clock."""
+        alerts = self._alerts.values()
+        return {each.key.node: each.since_ns for each in alerts if each.finding.rule.when is Condition.NODE_GONE}
+
     def take(self, found: Mapping[AlertKey, RuleFinding], look: Look) -> None:
         """Go on with what was found in a look."""
         now_ns, changed = self._clock.monotonic_ns(), []
-        self.left_off_count = max(len(found) - MAX_ALERTS, 0)
-        for key, finding in islice(found.items(), MAX_ALERTS):
+        sure = {key: finding for key, finding in found.items() if finding.is_sure}
+        self.left_off_count = max(len(sure) - MAX_ALERTS, 0)
+        for key, finding in islice(sure.items(), MAX_ALERTS):
             alert = self._alerts.get(key)
             if alert is None:
                 alert = Alert(key=key, finding=finding, began_ns=now_ns, since_ns=look.taken_ns)
@@ -272,8 +336,10 @@ class Alerts:
         silent = {absence.producer.node for absence in look.silent}
         for key in [key for key in self._alerts if key not in found]:
             alert = self._alerts[key]
-            is_unknown = key.topic in lacking or (
-                key.node in silent and alert.finding.rule.when is Condition.NODE_UNHEALTHY
+            is_unknown = (
+                look.survey.elapsed_s == 0  # the first look of this run: it has no rates
+                or key.topic in lacking
+                or (key.node in silent and alert.finding.rule.when is Condition.NODE_UNHEALTHY)
             )
             if is_unknown and key.rule in names:
                 continue
@@ -291,7 +357,21 @@ class Alerts:
             self._marks.add(alert.mark(time_ns))
         if len(marked) > MAX_MARKS:
             self._marks.add(HistoryMark(time_ns, "alert", f"{len(marked) - MAX_MARKS} more alerts", state="firing"))
-        self._webhook.tell(changed, firing_count=sum(alert.is_firing for alert in self._alerts.values()))
+        self._tell_webhook(changed)
+        self._keep()
+
+    def _tell_webhook(self, changed: Sequence[Alert]) -> None:
+        for alert in changed:
+            alert.is_told = not self._webhook.has_url
+        firing_count = sum(alert.is_firing for alert in self._alerts.values())
+        self._webhook.tell([alert.document() for alert in changed], firing_count=firing_count)
+
+    def _note_told(self, keys: Iterable[tuple[str, str, str, str]]) -> None:
+        told = set(keys)
+        for alert in (*self._alerts.values(), *self._resolved):
+            if alert.key in told:
+                alert.is_told = True
+        self._keep()
 
     @property
     def firing(self) -> list[Alert]:
@@ -323,156 +403,3 @@ class Alerts:
 
 
 _MARKED_ANYWAY = frozenset({Condition.NODE_SILENT, Condition.NODE_GONE})
-
-
-# The webhook
-
-MAX_WAITING = 2_000
-"""Changes that wait for a receiver that is slow; the oldest beyond are dropped."""
-MAX_TOLD = 200
-"""Changes in one message: some tens of kilobytes."""
-MAX_LINES = 20
-"""As many lines as a chat shows of one message."""
-FIRST_REST_NS = 1 * NS_PER_SECOND
-MAX_REST_NS = 300 * NS_PER_SECOND
-STOP_SECONDS = 5.0
-"""How long what waits may take when nsqadmin stops."""
-
-_TRY_AGAIN = (408, 429)
-
-
-class Webhook:
-    """Sends what has changed. Owned by the daemon."""
-
-    def __init__(self, http: HttpClient, url: Callable[[], str], *, clock: Clock, timers: Timers) -> None:
-        """`url` says where to; empty: nowhere."""
-        self._http = http
-        self._url = url
-        self._clock = clock
-        self._waiting: dict[AlertKey, Document] = {}
-        """The last state of each alert that has yet to be told, the oldest first."""
-        self._firing_count = 0
-        self._sender: asyncio.Task[None] | None = None
-        self._has_news = asyncio.Event()
-        self._is_rested = asyncio.Event()
-        self._alarm = timers.alarm(self._is_rested.set)
-        self._failure_count = 0
-        """Messages that failed since the last one that was taken."""
-        self.results: Counter[str] = Counter(taken=0, failed=0, refused=0, dropped=0)
-        """Messages by what became of them; `dropped` counts changes."""
-
-    @property
-    def has_url(self) -> bool:
-        return bool(self._url())
-
-    @property
-    def waiting_count(self) -> int:
-        """Changes that have yet to be told."""
-        return len(self._waiting)
-
-    def start(self) -> None:
-        self._sender = asyncio.get_running_loop().create_task(self._send_all())
-
-    async def stop(self) -> None:
-        """Send what waits, unless the receiver is not there; for at most STOP_SECONDS."""
-        if self._sender is None:
-            return
-        if self._waiting and not self._failure_count:
-            sending = asyncio.get_running_loop().create_task(self._until_told())
-            await asyncio.wait([sending, self._sender], timeout=STOP_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-            sending.cancel()
-        if self._waiting:
-            _log.warning("%d alerts were not told", len(self._waiting))
-        self._alarm.discard()
-        self._sender.cancel()
-        await asyncio.gather(self._sender, return_exceptions=True)
-
-    async def _until_told(self) -> None:
-        while self._waiting and not self._failure_count:
-            await asyncio.sleep(0.01)
-
-    def tell(self, alerts: Iterable[Alert], *, firing_count: int) -> None:
-        """Send these soon, in their present state; `firing_count` is how many are firing in all."""
-        if not self.has_url:
-            return
-        self._firing_count = firing_count
-        for alert in alerts:
-            self._waiting.pop(alert.key, None)
-            self._waiting[alert.key] = alert.document()
-        while len(self._waiting) > MAX_WAITING:
-            del self._waiting[next(iter(self._waiting))]
-            self.results["dropped"] += 1
-        self._has_news.set()
-
-    async def _send_all(self) -> None:
-        while True:
-            await self._has_news.wait()
-            if not self._waiting:
-                self._has_news.clear()
-                continue
-            told = dict(islice(self._waiting.items(), MAX_TOLD))
-            now_ns = self._clock.wall_ns()
-            message = encode_message(list(told.values()), firing_count=self._firing_count, time_ns=now_ns)
-            if await self._is_taken(message):
-                self._failure_count = 0
-                for key, document in told.items():
-                    if self._waiting.get(key) is document:  # else it has changed meanwhile
-                        del self._waiting[key]
-            else:
-                self._failure_count += 1
-                await self._rest(min(FIRST_REST_NS << min(self._failure_count - 1, 10), MAX_REST_NS))
-
-    async def _is_taken(self, message: bytes) -> bool:
-        """Whether the receiver is done with the message: it has taken it, or never will."""
-        url = self._url()
-        if not url:
-            return True
-        try:
-            await self._http.post(url, message, content_type="application/json")
-        except UnexpectedStatusError as answer:
-            if 200 <= answer.status < 300:
-                self.results["taken"] += 1
-                return True
-            is_refused = 400 <= answer.status < 500 and answer.status not in _TRY_AGAIN
-            self.results["refused" if is_refused else "failed"] += 1
-            _log.error("webhook at %s answered with status %d", host_of(url), answer.status)
-            return is_refused
-        except HttpQueryError as failure:
-            self.results["failed"] += 1
-            _log.error("webhook at %s failed: %s", host_of(url), failure)
-            return False
-        self.results["taken"] += 1
-        return True
-
-    async def _rest(self, duration_ns: int) -> None:
-        self._is_rested.clear()
-        self._alarm.set(self._clock.monotonic_ns() + duration_ns)
-        await self._is_rested.wait()
-
-
-def encode_message(alerts: Sequence[Document], *, firing_count: int, time_ns: int) -> bytes:
-    """What the webhook is sent: documents of alerts, how many are firing in all, and when."""
-    lines = [_line(alert) for alert in alerts[:MAX_LINES]]
-    if len(alerts) > MAX_LINES:
-        lines.append(f"and {len(alerts) - MAX_LINES} more")
-    return encode_json(
-        {
-            "version": 1,
-            "via": socket.gethostname(),
-            "time": _seconds(time_ns),
-            "firing_count": firing_count,
-            "text": "\n".join(lines),
-            "alerts": list(alerts),
-        }
-    )
-
-
-def _line(alert: Mapping[str, Any]) -> str:
-    subject = alert["node"] or f"{alert['topic']} / {alert['channel']}"
-    text = f": {alert['text']}" if alert["state"] == "firing" else ""
-    return f"{alert['state'].upper()} {alert['rule']}: {subject}{text}"
-
-
-def host_of(url: str) -> str:
-    """What may be told of a URL whose path or query is a secret."""
-    return urlsplit(url).netloc.rpartition("@")[2]

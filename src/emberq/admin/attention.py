@@ -1,4 +1,4 @@
-"""Which channels need an operator, and why: all channels of the cluster in one list, the worst first.
+"""Which channels need an operator, and why: all channels of the cluster in one list, the worst first; dead letters.
 
 A queue that grows is one of many, and a list by topic hides it. So every channel is told in a line, with the reasons
 why it may need a person, in this order:
@@ -16,9 +16,14 @@ What an operator is told of, and after how long, is said by rules (`rule`), whic
 
 Rates are means of the last half minute, where there is a history, because a single look sees bursts.
 
-**The age of the oldest message** is reckoned, for nsqd does not tell it: the history says how much came in, so it also
-says when the last `depth` messages began to come. That is right for a queue that is worked off in order; a message that
-was given back may be older. If more waits than came in since the history began, the age is at least that long.
+**The age of the oldest message** is what the nsqds tell: how long ago the message was published that is next in line;
+one that was given back may be older. NSQ's own nsqd does not tell it, and emberq's does not of a disk queue that an
+earlier run has left. Then it is reckoned: the history says how much came in, so it also says when the last `depth`
+messages began to come. If more waits than came in since the history began, the age is at least that long.
+
+**Dead letters** of the whole cluster are listed by the channel that has given them up, and by the place where they
+wait: a channel of the dead-letter topic, or the topic itself while it has none. Channels that share a topic share its
+places, and what waits there is told with each of them.
 
 **The search** looks for words in the names of topics, channels and nodes of a look, and in what consumers say of
 themselves, which the nsqds are asked for.
@@ -27,14 +32,18 @@ themselves, which the nsqds are asked for.
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from emberq.admin.document import Document, Look, client_document, flow_document, slowest_ns
+from emberq.admin.document import Document, client_document
 from emberq.admin.history import History
-from emberq.cluster.survey import FoundClient, Rates, Total
+from emberq.admin.view import Look, flow_document, slowest_ns
+from emberq.cluster.node_stats import Key
+from emberq.cluster.stats import DeadLetterPolicy
+from emberq.cluster.survey import FoundClient, Rates, Survey, Total
 
 MAX_CHANNEL_LINES = 20_000
 """As many channels as are shown at once: some megabytes."""
@@ -105,6 +114,28 @@ def channel_states(look: Look, history: History) -> Iterator[ChannelState]:
             yield ChannelState(topic, name, channel, rates, of_topic.paused)
 
 
+class OldestAge(NamedTuple):
+    """How long the oldest message of a queue has waited."""
+
+    seconds: float | None = None
+    """None if it is not known, or none waits."""
+    is_reckoned: bool = False
+    """Whether no nsqd has told it."""
+    is_least: bool = False
+    """Whether it may be longer."""
+
+    @classmethod
+    def of(cls, topic: str, channel: str, total: Total, history: History) -> OldestAge:
+        """Of a channel, or of what waits in a topic itself."""
+        if total.oldest_ms is not None:
+            return cls(total.oldest_ms / 1000)
+        seconds, is_least = history.waiting_s(topic, channel, total.depth)
+        return cls(seconds, is_reckoned=seconds is not None, is_least=is_least)
+
+    def document(self) -> Document:
+        return {"oldest_s": self.seconds, "is_reckoned": self.is_reckoned, "is_older": self.is_least}
+
+
 def channels_view(look: Look, history: History) -> Document:
     """Every channel in a line."""
     lines = list(islice(_lines(look, history), MAX_CHANNEL_LINES))
@@ -117,13 +148,11 @@ def channels_view(look: Look, history: History) -> Document:
 def _lines(look: Look, history: History) -> Iterator[Document]:
     lacking = look.incomplete_topics()
     for state in channel_states(look, history):
-        oldest_s, is_least = history.waiting_s(state.topic, state.channel, state.total.depth)
         yield {
             "topic_name": state.topic,
             "channel_name": state.channel,
             **_line(state),
-            "oldest_s": oldest_s,
-            "is_older": is_least,
+            **OldestAge.of(state.topic, state.channel, state.total, history).document(),
             "is_incomplete": state.topic in lacking,
         }
 
@@ -147,6 +176,61 @@ def _line(state: ChannelState) -> Document:
         "e2e_p99": slowest_ns(channel.latency),
         **flow_document(state.rates),
     }
+
+
+# Dead letters
+
+
+def dead_letters_view(look: Look, history: History) -> Document:
+    """Every channel that gives up on messages or has done so, and where these wait, a line for each place."""
+    survey, lacking = look.survey, look.incomplete_topics()
+    policies, counts = _policies(survey), _dead_letter_counts(survey)
+    lines: list[Document] = []
+    for key in sorted(policies.keys() | counts.keys()):
+        topic, channel = key
+        agreed: list[DeadLetterPolicy | None] = [*sorted(policies.get(key, ()))]
+        rates = history.recent_rates_of(topic, channel) or survey.totals[key].rates
+        source = {
+            "topic_name": topic,
+            "channel_name": channel,
+            "dead_letter_count": counts.get(key, 0),
+            "dead_letter_rate": flow_document(rates)["dead_letter_rate"],
+            "is_incomplete": topic in lacking,
+        }
+        for policy in agreed or [None]:
+            where = "" if policy is None else policy.dead_letter_topic
+            kept = {"max_attempts": None if policy is None else policy.max_attempts, "dead_letter_topic": where}
+            lines += [source | kept | place for place in _places(where, look, history)]
+    return {"dead_letters": lines[:MAX_CHANNEL_LINES], **look.head}
+
+
+def _policies(survey: Survey) -> dict[Key, set[DeadLetterPolicy]]:
+    """Of each channel that has one; if its nodes do not agree there are several."""
+    policies: dict[Key, set[DeadLetterPolicy]] = {}
+    for figures in survey.nodes.values():
+        for key, policy in figures.policies.items():
+            policies.setdefault(key, set()).add(policy)
+    return policies
+
+
+def _dead_letter_counts(survey: Survey) -> Counter[Key]:
+    """What each channel has given up, where that is anything."""
+    counts: Counter[Key] = Counter()
+    for figures in survey.nodes.values():
+        if any(figures.dead_letters):
+            counts.update({key: count for key, count in zip(figures.keys, figures.dead_letters, strict=True) if count})
+    return counts
+
+
+def _places(topic: str, look: Look, history: History) -> list[Document]:
+    """Where the messages of a dead-letter topic wait; a topic that no nsqd has yet is a place without messages."""
+    survey = look.survey
+    channels = survey.channels.get(topic) or [""]
+    totals = [(channel, survey.totals.get((topic, channel), Total())) for channel in channels]
+    return [
+        {"place": channel, "waiting": total.depth, **OldestAge.of(topic, channel, total, history).document()}
+        for channel, total in totals
+    ]
 
 
 # The search

@@ -3,12 +3,17 @@
 **The audit log** says who did what, or tried to, and what came of it.
 
     {"time": "2024-05-17T07:30:00.123Z", "user": "ada", "is_known": true, "role": "admin", "remote": "10.0.0.7:51324",
-     "action": "delete_topic", "topic": "orders", "outcome": "done", "message": ""}                (all on one line)
+     "action": "delete_topic", "topic": "orders", "count": 912, "outcome": "done", "message": ""}  (all on one line)
 
 `outcome` is `done`, `failed` (the cluster could not be reached, or refused) or `refused` (the user may not). `is_known`
-is false for a name that was merely claimed. The lines go to --audit-log-file, which is opened anew for each, so that it
-may be rotated at any time, or else to the log. Names come from outside: JSON keeps them from forging lines. A file that
-is not there is made for its owner alone; one that is keeps the permissions that the operator gave it.
+is false for a name that was merely claimed. `count` is the number of messages that the action was about: dropped by
+`empty` and `delete`, moved by `redrive`, shown by `peek`. The lines go to --audit-log-file, which is opened anew for
+each, so that it may be rotated at any time, or else to the log. Names come from outside: JSON keeps them from forging
+lines. A file that is not there is made for its owner alone; one that is keeps the permissions that the operator gave
+it.
+
+**It is read back** for the page that shows it (`Audit.find`), the newest line first: from the end of the file, and then
+of the one that it was rotated to (`FILE.1`), a bounded part of both. Without a file the last lines are kept in memory.
 
 **A mark** in the charts (see `history_store`) is left by what changes how messages flow: not by what only adds to them.
 
@@ -18,27 +23,30 @@ is not there is made for its owner alone; one that is keeps the permissions that
      "remote_ip": "10.0.0.7:51324", "user_agent": "curl/8", "url": "http://host/api/topics", "via": "<our hostname>"}
 
 `channel`, `node` and `user` are left out when empty. Notifications are sent in the background, one at a time and in
-order; no request waits for them, and one that fails is logged and forgotten.
+order; no request waits for them, and one that fails is logged and forgotten. A peek changes nothing: it is in the audit
+log alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import datetime
 import enum
 import json
 import logging
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from emberq.admin.access.gate import Visitor, basic_user, is_secure
 from emberq.admin.history_store import HistoryMark, Marks
 from emberq.base.clock import NS_PER_SECOND, Clock
+from emberq.base.text import format_moment
 from emberq.cluster.upstream import ClusterError
 from emberq.http.client import HttpClient, HttpQueryError, public_url
 from emberq.http.message import HttpError, Request, encode_json
@@ -70,6 +78,8 @@ class AuditedAction:
     node: str = ""
     detail: str = ""
     """What else there is to say about it."""
+    count: int | None = None
+    """Messages that it is about; None if that is not known, or makes no sense."""
 
 
 class Recorder:
@@ -89,8 +99,10 @@ class Recorder:
         visitor: Visitor,
         *,
         notify_of_failure: bool = False,
+        count_in: Callable[[T], int] | None = None,
     ) -> T:
-        """Await the work and tell of it. A failure goes to the audit log alone, unless `notify_of_failure`."""
+        """Await the work and tell of it. A failure goes to the audit log alone, unless `notify_of_failure`. `count_in`
+        says of the result how many messages it is about, if that is not known before."""
         try:
             result = await work
         except (ClusterError, HttpError) as failure:
@@ -100,7 +112,10 @@ class Recorder:
                     self._notifier.notify(request, visitor, deed)
             raise
         for deed in deeds:
-            await self.audit.record(request, visitor, deed, ActionOutcome.DONE, str(getattr(result, "message", "")))
+            told = deed if count_in is None else replace(deed, count=count_in(result))
+            await self.audit.record(request, visitor, told, ActionOutcome.DONE, str(getattr(result, "message", "")))
+            if deed.action == PEEK:
+                continue
             self._notifier.notify(request, visitor, deed)
             if not deed.action.startswith(_UNMARKED):
                 self._marks.add(_mark(deed, visitor.name, self._clock.wall_ns()))
@@ -111,6 +126,8 @@ class Recorder:
         await self.audit.record(request, visitor, deed, ActionOutcome.REFUSED, reason)
 
 
+PEEK = "peek"
+"""An action that only looks at messages."""
 _UNMARKED = ("create_", "publish", "dismiss_", "mark", "change_rules")
 """How actions begin that leave no mark, or are one."""
 
@@ -126,13 +143,64 @@ def _mark(deed: AuditedAction, user: str, time_ns: int) -> HistoryMark:
 # The audit log
 
 
+MAX_RECENT = 1_000
+"""Lines that are kept in memory where there is no file."""
+MAX_FOUND = 5_000
+"""Lines that are shown at once: some megabytes."""
+MAX_READ_BYTES = 16 * 1024 * 1024
+"""How far back the files are read: some fifty thousand lines, which take a fraction of a second."""
+_BLOCK_BYTES = 256 * 1024
+ROTATED_SUFFIX = ".1"
+"""What logrotate calls the file before this one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which lines are meant. In the first five `*` stands for any characters, `?` for one, and no text for all."""
+
+    user: str = ""
+    action: str = ""
+    topic: str = ""
+    channel: str = ""
+    outcome: str = ""
+    since: str = ""
+    """As in the lines, so that the texts can be compared; empty: no bound."""
+    until: str = ""
+
+    def admits(self, line: dict[str, Any]) -> bool:
+        patterns = ((name, getattr(self, name)) for name in ("user", "action", "topic", "channel", "outcome"))
+        if not all(_fits(str(line.get(name, "")), pattern) for name, pattern in patterns if pattern):
+            return False
+        time = str(line.get("time", ""))
+        return self.since <= time and (not self.until or time < self.until)
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Brackets have no meaning, as in all patterns of names here."""
+    return fnmatchcase(name, pattern.replace("[", "[[]"))
+
+
+class AuditFindings(NamedTuple):
+    """What was found, the newest first."""
+
+    lines: list[dict[str, Any]]
+    has_more: bool
+    """Whether older lines may match, too."""
+
+
 class Audit:
-    """Writes the audit log. Owned by the daemon."""
+    """Writes the audit log, and reads it back. Owned by the daemon."""
 
     def __init__(self, path: str, *, clock: Clock) -> None:
         self._path = Path(path) if path else None
         self._clock = clock
         self._writing = asyncio.Lock()
+        self._recent: deque[str] = deque(maxlen=MAX_RECENT)
+        """The last lines, if there is no file."""
+
+    @property
+    def has_file(self) -> bool:
+        return self._path is not None
 
     def check(self) -> None:
         """OSError if nothing can be written to the file."""
@@ -145,21 +213,22 @@ class Audit:
         self, request: Request, visitor: Visitor | None, deed: AuditedAction, outcome: ActionOutcome, message: str = ""
     ) -> None:
         """Add a line, and return when it is written."""
-        now = datetime.datetime.fromtimestamp(self._clock.wall_ns() / NS_PER_SECOND, datetime.UTC)
         named = {"topic": deed.topic, "channel": deed.channel, "node": deed.node, "detail": deed.detail}
         fields = {
-            "time": now.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "time": audit_time(self._clock.wall_ns()),
             "user": visitor.name if visitor is not None else "",
             "is_known": visitor is not None and visitor.is_known,
             "role": visitor.role if visitor is not None else "",
             "remote": request.remote_address,
             "action": deed.action,
             **{key: value for key, value in named.items() if value},
+            **({} if deed.count is None else {"count": deed.count}),
             "outcome": outcome,
             "message": message,
         }
         line = json.dumps({key: _cut(value) for key, value in fields.items()})
         if self._path is None:
+            self._recent.append(line)
             _log.info("audit: %s", line)
             return
         async with self._writing:
@@ -167,6 +236,56 @@ class Audit:
                 await asyncio.to_thread(_append, self._path, line)
             except OSError as failure:
                 _log.error("cannot write to %s (%s); audit: %s", self._path, failure.strerror, line)
+
+    async def find(self, wanted: AuditFilter, *, count: int) -> AuditFindings:
+        """The newest lines that are meant; OSError if the file cannot be read."""
+        if self._path is None:
+            return _chosen(list(reversed(self._recent)), wanted, count)
+        return await asyncio.to_thread(_chosen, _read_back(self._path), wanted, count)
+
+
+def audit_time(time_ns: int) -> str:
+    """A moment as lines have it, to the millisecond: all are of one length, and sort as texts."""
+    return format_moment(time_ns)[: -len("000000Z")] + "Z"
+
+
+def _chosen(lines: Iterable[str | bytes], wanted: AuditFilter, count: int) -> AuditFindings:
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        if not line:  # the rest is not read
+            return AuditFindings(found, has_more=True)
+        try:
+            entry = json.loads(line)
+        except (ValueError, RecursionError):
+            continue  # half a line, of a disk that was full
+        if isinstance(entry, dict) and wanted.admits(entry):
+            if len(found) == count:
+                return AuditFindings(found, has_more=True)
+            found.append(entry)
+    return AuditFindings(found, has_more=False)
+
+
+def _read_back(path: Path) -> Iterator[bytes]:
+    """The lines of the file and of the one before it, the newest first; an empty one where it was read enough."""
+    left = MAX_READ_BYTES
+    for each in (path, path.with_name(path.name + ROTATED_SUFFIX)):
+        try:
+            file = each.open("rb")
+        except FileNotFoundError:
+            continue
+        with file:
+            place, rest = file.seek(0, os.SEEK_END), b""
+            while place > 0:
+                if left <= 0:
+                    yield b""
+                    return
+                size = min(_BLOCK_BYTES, place)
+                place, left = place - size, left - size
+                file.seek(place)
+                rest, *lines = (file.read(size) + rest).split(b"\n")
+                yield from filter(None, reversed(lines))
+            if rest:
+                yield rest
 
 
 def _cut(value: object) -> object:

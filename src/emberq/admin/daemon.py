@@ -12,7 +12,7 @@ from typing import Any, cast
 import emberq
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Role, UserFileError
-from emberq.admin.alert import Alerts, Webhook
+from emberq.admin.alert import Alerts
 from emberq.admin.audit import Audit, Notifier, Recorder
 from emberq.admin.history import NODES, SERIES, History
 from emberq.admin.history_store import HistoryStore, HistoryStoreError, Marks
@@ -20,6 +20,7 @@ from emberq.admin.live import Gatherer
 from emberq.admin.options import AdminOptions
 from emberq.admin.routes import Parts, routes
 from emberq.admin.rule import RuleError, RuleFile
+from emberq.admin.webhook import Webhook
 from emberq.base.address import parse_tcp_address, split_scheme
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock, SystemClock
 from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
@@ -86,7 +87,7 @@ class Nsqadmin:
             clock=clock,
             timers=self._timers,
         )
-        alerts = Alerts(self._rules, self._marks, self._webhook, clock=clock)
+        self._alerts = Alerts(self._rules, self._marks, self._webhook, clock=clock, store=self._store)
         self.gatherer = Gatherer(
             self.cluster,
             History(
@@ -94,7 +95,7 @@ class Nsqadmin:
             ),
             self._pipelines,
             self._marks,
-            alerts,
+            self._alerts,
             clock=clock,
             timers=self._timers,
             interval_ns=options.live_interval_ns,
@@ -128,6 +129,8 @@ class Nsqadmin:
             if self._store is not None:
                 await self._store.open()
                 await self._marks.load()
+                await self._alerts.load()
+                self.gatherer.absences.recall(self._alerts.gone_nodes())
             await self._listener.bind()
         except (UpstreamOptionsError, ListenError, HistoryStoreError) as failure:
             await self._close_store()

@@ -33,8 +33,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from emberq.admin.document import Look, slowest_ns
 from emberq.admin.history_store import HistoryStore, SeriesKind
+from emberq.admin.view import Look, slowest_ns
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.cluster.survey import Rates, Survey, Total, flow_of
 

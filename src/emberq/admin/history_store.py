@@ -15,6 +15,7 @@ latency, memory) the highest, because a peak that lasted a minute is what an ope
     series   id | kind | topic   | channel | seen           a topic, a channel, the cluster, or a node
     points   level | series | number | figures              number: time by the step of the level
     marks    time_ns | kind | text | topic | channel | node | state
+    alerts   kept                                           those that are firing, or were lately (see `alert`)
 
 **Bounds.** A series has some thousand points of fifty bytes. There are at most MAX_SERIES of them; those that have not
 been seen for longest make room for new ones. Of marks the last MAX_MARKS are kept.
@@ -257,6 +258,17 @@ class HistoryStore:
     def add_mark(self, mark: HistoryMark) -> None:
         self._thread.submit(lambda: self._safely(lambda: self._write_mark(mark)))
 
+    def keep_alerts(self, alerts: Sequence[str]) -> None:
+        """Keep these, and forget those that were kept before."""
+        self._thread.submit(lambda: self._safely(lambda: self._write_alerts(alerts)))
+
+    def _write_alerts(self, alerts: Sequence[str]) -> None:
+        connection = self._writable()
+        connection.execute("BEGIN")
+        connection.execute("DELETE FROM alerts")
+        connection.executemany("INSERT INTO alerts (kept) VALUES (?)", [(each,) for each in alerts])
+        connection.execute("COMMIT")
+
     def _safely(self, work: Callable[[], None]) -> None:
         """Do it; what goes wrong is logged, once for each reason."""
         try:
@@ -371,6 +383,10 @@ class HistoryStore:
         )
         return [HistoryMark(*row) for row in rows]
 
+    async def alerts(self) -> list[str]:
+        """The alerts that are kept, as they were given."""
+        return await self._do(lambda: [each for (each,) in self._writable().execute(_SELECT_ALERTS)])
+
     async def points(
         self, kind: int, name: Name, *, since_s: float, until_s: float, now_s: float
     ) -> tuple[Resolution, list[tuple[float, Point]]]:
@@ -424,7 +440,9 @@ CREATE TABLE IF NOT EXISTS marks (
     id INTEGER PRIMARY KEY, time_ns INTEGER NOT NULL, kind TEXT NOT NULL, text TEXT NOT NULL, topic TEXT NOT NULL,
     channel TEXT NOT NULL, node TEXT NOT NULL, state TEXT NOT NULL
 );
+CREATE TABLE IF NOT EXISTS alerts (id INTEGER PRIMARY KEY, kept TEXT NOT NULL);
 """
+_SELECT_ALERTS = "SELECT kept FROM alerts ORDER BY id"
 _SELECT_POINTS = (
     "SELECT number, figures FROM points WHERE level = ? AND series = ? AND number BETWEEN ? AND ? ORDER BY number"
 )

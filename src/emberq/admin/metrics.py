@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from emberq.admin.alert import Webhook
 from emberq.admin.live import Gatherer
+from emberq.admin.webhook import Webhook
 from emberq.base import metrics
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.metrics import (

@@ -23,7 +23,6 @@ from urllib.parse import quote
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Permission
-from emberq.admin.alert import Webhook
 from emberq.admin.api.changing import MAX_TARGETS_BYTES, ChangingApi
 from emberq.admin.api.message import MAX_PUBLISH_BYTES, MessageApi
 from emberq.admin.api.own import (
@@ -31,16 +30,18 @@ from emberq.admin.api.own import (
     MAX_RULES_BYTES,
     MAX_VALUE_BYTES,
     AdminConfigApi,
+    AuditApi,
     LoginApi,
     RulesApi,
 )
 from emberq.admin.api.reading import GraphiteApi, ReadingApi, WatchingApi, origin_of
 from emberq.admin.api.request import MAX_BODY_BYTES, as_http_error
-from emberq.admin.audit import AuditedAction, Recorder
+from emberq.admin.audit import PEEK, AuditedAction, Recorder
 from emberq.admin.live import Gatherer
 from emberq.admin.metrics import MetricsApi
 from emberq.admin.options import AdminOptions
 from emberq.admin.web.pages import Site, page_routes
+from emberq.admin.webhook import Webhook
 from emberq.base.clock import Clock
 from emberq.base.metrics import DaemonScrape
 from emberq.cluster.cluster import Cluster
@@ -136,8 +137,10 @@ class _Table:
             yield Route("GET", path, self.guard.reading(handler))
         redrive = self.guard.reading(self._messages.foresee_redrive, Permission.REDRIVE)
         yield Route("GET", "/api/redrive/{topic}/{channel}", redrive)
-        peek = self.guard.reading(self._messages.peek, Permission.PEEK)
+        peek = self.guard.looking(self._messages.peek, action=PEEK, permission=Permission.PEEK)
         yield Route("GET", "/api/peek/{topic}/{channel}", peek)
+        audit = self.guard.reading(AuditApi(self._parts.recorder.audit).get, Permission.AUDIT)
+        yield Route("GET", "/api/audit", audit)
 
     def watchings(self) -> Iterable[Route]:
         """What the pages follow; there is too much of it for the access log."""
@@ -155,6 +158,7 @@ class _Table:
             "/api/rules": self._rules.get,
             "/api/rules/prometheus": self._rules.prometheus,
         }
+        yield Route("GET", "/api/pipelines/samples", self.guard.reading(api.samples, Permission.PEEK))
         handlers["/metrics"] = MetricsApi(parts.gatherer, parts.webhook, self.guard.statuses, parts.scrape).get
         for path, handler in handlers.items():
             yield Route("GET", path, self.guard.reading(handler), quiet=True)
@@ -269,11 +273,31 @@ class RequestGuard:
 
     def changing(self, handler: VisitorHandler, *, action: str, permission: Permission) -> Handler:
         """For users with the permission. What more a body asks for, the handler checks."""
+        audited = self._audited(handler, self._gate.check, action=action, permission=permission)
+        return self._finished(audited, checks_site=False)  # the gate has done it, where the audit log is told
+
+    def looking(self, handler: VisitorHandler, *, action: str, permission: Permission) -> Handler:
+        """The same for what changes nothing, and is in the audit log all the same."""
+
+        def check(_request: Request, visitor: Visitor, permission: Permission) -> None:
+            self._gate.check_role(visitor, permission)
+
+        return self._finished(self._audited(handler, check, action=action, permission=permission))
+
+    def _audited(
+        self,
+        handler: VisitorHandler,
+        check: Callable[[Request, Visitor, Permission], None],
+        *,
+        action: str,
+        permission: Permission,
+    ) -> Handler:
+        """A handler that is told who asks; the audit log is told of visitors whom the check refuses."""
 
         async def handle(request: Request) -> Response:
             visitor = await self._known_visitor(request)
             try:
-                self._gate.check(request, visitor, permission)
+                check(request, visitor, permission)
             except HttpError as refusal:
                 deed = AuditedAction(action=action, detail=f"{request.method} {request.path}")
                 await self._recorder.refuse(request, visitor, deed, refusal.message)
@@ -281,7 +305,7 @@ class RequestGuard:
             answer = handler(request, visitor)
             return answer if isinstance(answer, Response) else await answer
 
-        return self._finished(handle, checks_site=False)  # the gate has done it, where the audit log is told
+        return handle
 
     def personal(self, handler: Callable[[Request, Visitor | None], Response | Awaitable[Response]]) -> Handler:
         """For all; the handler is told who asks."""

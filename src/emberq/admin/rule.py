@@ -13,7 +13,7 @@
 
     when             value
     depth            messages that wait in a channel
-    age              how long the oldest of them waits, as the history reckons it (see `attention`)
+    age              how long ago the oldest of them was published (see `attention`)
     no_consumers     messages that wait in a channel without consumers
     stuck            messages that wait although consumers are there, and none is finished
     growing          messages per second by which a backlog grows
@@ -51,7 +51,7 @@ from urllib.parse import urlsplit
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.file import replace_file
-from emberq.base.text import format_duration, parse_duration, quoted
+from emberq.base.text import format_duration, glob_expression, parse_duration, quoted
 
 MAX_RULES = 100
 """Each is compared with every channel at every look."""
@@ -176,22 +176,17 @@ class Rule:
 
     def concerns_node(self, node: str) -> bool:
         """Whether it is about this node."""
-        return self.node == ANY or re.fullmatch(expression(self.node), node) is not None
+        return self.node == ANY or re.fullmatch(glob_expression(self.node), node) is not None
 
     @cached_property
     def _patterns(self) -> tuple[re.Pattern[str] | None, re.Pattern[str] | None]:
         """Of topics and of channels; None where any will do."""
-        topic, channel = (None if each == ANY else re.compile(expression(each)) for each in (self.topic, self.channel))
+        chosen = (self.topic, self.channel)
+        topic, channel = (None if each == ANY else re.compile(glob_expression(each)) for each in chosen)
         return topic, channel
 
 
 _KEYS = frozenset({"name", "when", "above", "for", "severity", "topic", "channel", "node"})
-
-
-def expression(pattern: str) -> str:
-    """A pattern as a regular expression for whole names, which Python and Prometheus read alike."""
-    spelled = {"*": ".*", "?": "."}
-    return "".join(spelled.get(char) or (char if char.isalnum() or char in "_-:" else f"\\{char}") for char in pattern)
 
 
 def _text(said: Mapping[str, Any], key: str, default: str) -> str:
@@ -431,8 +426,7 @@ def _of_channels(when: Condition, chosen: str, above: float) -> str:
         case Condition.DEPTH:
             return f"{depth} > {limit}"
         case Condition.AGE:
-            window = f"[{max(math.ceil(above), 1)}s]"
-            return f"({depth} > 0) > {total('messages_total', 'increase', window)}"
+            return f"max by (topic, channel) (nsqd_channel_oldest_message_age_seconds{chosen}) > {limit}"
         case Condition.NO_CONSUMERS:
             return f"{depth} > {limit} and {total('clients')} == 0"
         case Condition.STUCK:
@@ -450,5 +444,7 @@ def _of_channels(when: Condition, chosen: str, above: float) -> str:
 
 def _selector(**patterns: str) -> str:
     """Labels that a series must have; `.*` would be the same as none."""
-    chosen = [f"{label}=~{json.dumps(expression(pattern))}" for label, pattern in patterns.items() if pattern != ANY]
+    chosen = [
+        f"{label}=~{json.dumps(glob_expression(pattern))}" for label, pattern in patterns.items() if pattern != ANY
+    ]
     return "{" + ",".join(chosen) + "}" if chosen else ""

@@ -12,10 +12,11 @@ def test_each_role_may_do_all_that_those_before_it_may() -> None:
     assert admin == frozenset(Permission)
 
 
-def test_what_cannot_be_undone_is_for_admins() -> None:
+def test_what_cannot_be_undone_and_the_audit_log_are_for_admins() -> None:
     assert Role.ADMIN.permissions - Role.OPERATOR.permissions == {
         Permission.EMPTY,
         Permission.DELETE,
         Permission.TOMBSTONE,
         Permission.DRAIN,
+        Permission.AUDIT,
     }

@@ -163,6 +163,7 @@ def test_each_role_may_do_what_it_may(guarded: AdminThread, cluster: EmbeddedThr
     create(cluster, "t", "ch")
     for_operators = [
         ("GET", "/api/peek/t/ch", None),
+        ("GET", "/api/pipelines/samples?pipeline=p&query=q", None),
         ("POST", "/api/topics", {"topic": "new"}),
         ("POST", "/api/publish/t", {"body": "x"}),
         ("POST", "/api/topics/t", {"action": "pause"}),

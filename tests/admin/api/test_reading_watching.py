@@ -49,10 +49,16 @@ def test_what_a_query_reports_is_shown_with_what_it_reported_before(
         publish(cluster, TOPIC, json.dumps(report).encode())
     wait_until(lambda: [query["state"] for query in pipelines(admin)] == ["failed"])
     (query,) = pipelines(admin)
-    assert (HEARTBEAT | failed).items() <= query.items()
+    assert {key: value for key, value in (HEARTBEAT | failed).items() if key != "samples"}.items() <= query.items()
     assert [batch["duration_ms"] for batch in query["recent"]] == [1263, 500]
     assert (query["row_count"], query["bad_count"]) == (2400, 6)
     assert query["last_error"] == {"error": "disk full", "time": REPORT["time"]}
+    assert [(failure["name"], failure["count"]) for failure in query["failures"]] == [
+        ("clicks", 6),
+        ("clicks.has_user", 4),
+    ]
+    answer = admin.get("/api/pipelines/samples?pipeline=clickstream&query=counts").json()
+    assert [failure["samples"] for failure in answer["failures"]] == list(REPORT["samples"].values())
 
 
 def test_reports_are_what_spark_queries_publish() -> None:

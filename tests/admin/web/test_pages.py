@@ -27,6 +27,8 @@ PAGES = {
     "/pipelines": "pipelines",
     "/channels": "channels",
     "/alerts": "alerts",
+    "/audit": "audit",
+    "/dead_letters": "dead_letters",
     "/settings": "settings",
     "/search": "search",
     "/login": "login",

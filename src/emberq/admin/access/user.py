@@ -13,7 +13,7 @@ It is read at the start and again on SIGHUP; if it cannot be used then, the user
 
     viewer     look at figures, nodes and pipelines
     operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies, change rules
-    admin      and what cannot be undone: empty, delete, tombstone, drain
+    admin      and what cannot be undone: empty, delete, tombstone, drain; and look at the audit log
 
 **Passwords** are kept as scrypt hashes.
 
@@ -69,6 +69,8 @@ class Permission(enum.StrEnum):
     TOMBSTONE = "tombstone"
     DRAIN = "drain"
     """Have a node emptied and stopped, or go on."""
+    AUDIT = "audit"
+    """Look at the audit log, which tells of addresses, and of names that were typed by mistake."""
 
 
 _OPERATOR = frozenset(

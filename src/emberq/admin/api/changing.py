@@ -105,6 +105,7 @@ class ChangingApi:
     ) -> None:
         self._clock = clock
         self._actions = cluster.actions
+        self._reader = cluster.observer
         self._gatherer = gatherer
         self._messages = messages
         self._gate = gate
@@ -122,7 +123,8 @@ class ChangingApi:
     async def delete(self, request: Request, visitor: Visitor) -> Response:
         """Delete a topic or a channel."""
         topic, channel = _named(request)
-        deed = AuditedAction(action=f"delete_{_kind(channel)}", topic=topic, channel=channel)
+        held = await self._held(topic, channel, with_channels=True)
+        deed = AuditedAction(action=f"delete_{_kind(channel)}", topic=topic, channel=channel, count=held)
         done = await self._recorder.carry_out(self._actions.delete(topic, channel), [deed], request, visitor)
         return json({"message": done.message})
 
@@ -145,6 +147,8 @@ class ChangingApi:
         elif action in _MOVES:
             return await self._messages.move(action, body, deed, request, visitor)
         else:
+            if action == Verb.EMPTY:
+                deed = replace(deed, count=await self._held(topic, channel))
             work = self._actions.act(Verb(action), topic, channel)
             done = await self._recorder.carry_out(work, [deed], request, visitor, notify_of_failure=True)
         return json({"message": done.message})
@@ -163,7 +167,10 @@ class ChangingApi:
         failed: list[dict[str, str]] = []
         failures: list[ClusterError] = []
         for topic, channel, node in targets:
-            deed = AuditedAction(action=f"{action}_{_kind(channel)}", topic=topic, channel=channel, node=node)
+            held = await self._held(topic, channel, node=node) if action == Verb.EMPTY else None
+            deed = AuditedAction(
+                action=f"{action}_{_kind(channel)}", topic=topic, channel=channel, node=node, count=held
+            )
             work = self._actions.act(Verb(action), topic, channel, node=node)
             try:
                 done = await self._recorder.carry_out(work, [deed], request, visitor, notify_of_failure=True)
@@ -231,6 +238,22 @@ class ChangingApi:
     async def _dismissed(self, node: str) -> None:
         if not self._gatherer.dismiss(node):
             raise NodeNotFoundError(f"no nsqd called {node} is gone")
+
+    async def _held(self, topic: str, channel: str, *, node: str = "", with_channels: bool = False) -> int | None:
+        """Messages that are about to be dropped, for the audit log; None if that cannot be found out soon."""
+        look = self._gatherer.last_look
+        if look is not None and look.silent:
+            return None  # the action has to wait for that node once already
+        try:
+            found = (await self._reader.topic(topic)).value
+        except ClusterError:
+            return None
+        parts = [part for part in found.nodes or () if node in ("", part.node)]
+        channels = [each for part in parts for each in part.channels if channel in ("", each.channel_name)]
+        held = sum(each.depth + each.in_flight_count + each.deferred_count for each in channels)
+        if channel:
+            return held
+        return sum(part.depth for part in parts) + (held if with_channels else 0)
 
     async def _check(self, request: Request, visitor: Visitor, deed: AuditedAction, permission: Permission) -> None:
         """HttpError unless the role reaches as far as the body asks."""

@@ -41,14 +41,15 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from json import dumps, loads
 from typing import Any, NamedTuple, TypeVar
 
 from emberq.admin.access.gate import Visitor
 from emberq.admin.api.request import Body, NotSupportedError, TopicNotFoundError, check_topic
-from emberq.admin.audit import AuditedAction, Recorder
+from emberq.admin.audit import PEEK, AuditedAction, Recorder
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
+from emberq.cluster.action import PeekedMessage, peek
 from emberq.cluster.cluster import Cluster
 from emberq.cluster.topology import ClusterNode
 from emberq.cluster.upstream import (
@@ -68,7 +69,7 @@ from emberq.cluster.upstream import (
 )
 from emberq.http.message import HttpError, Query, Request, Response, encode_json, json
 from emberq.wire.dead_letter import decode_dead_letter, target_of
-from emberq.wire.parameter import body_members
+from emberq.wire.parameter import MAX_PEEK_COUNT, body_members
 
 NO_SUCH_PATH = "NOT_FOUND"
 """What an nsqd answers to a path that it does not know."""
@@ -137,24 +138,27 @@ class MessageApi:
         self._reader = cluster.observer
         self._recorder = recorder
 
-    async def peek(self, request: Request) -> Response:
-        """The next messages of a channel over all nsqds, the oldest first."""
-        topic, channel, query = request.params["topic"], request.params["channel"], request.query()
+    async def peek(self, request: Request, visitor: Visitor) -> Response:
+        """The next messages of a channel over all nsqds, the oldest first; told in the audit log, as bodies may hold
+        what not all may know."""
+        deed = AuditedAction(action=PEEK, topic=request.params["topic"], channel=request.params["channel"])
+        work = self._peek(deed.topic, deed.channel, request.query())
+        shown = await self._recorder.carry_out(
+            work, [deed], request, visitor, count_in=lambda shown: len(shown.value["messages"])
+        )
+        return json(shown.value | {"message": shown.message})
+
+    async def _peek(self, topic: str, channel: str, query: Query) -> Findings[dict[str, Any]]:
         count, skipped = _peek_count(query), _number_in(query, "skip")
         wanted = MessageFilter.of(query, now_ns=self._clock.wall_ns())
         addresses = [each.http_address for each in await self._having(topic)]
         # To find some, or to turn pages, all that can be seen are looked through.
-        depth = MAX_COUNT * len(addresses) if any(query.get(name) for name in _SELECTING) else count
+        depth = MAX_PEEK_COUNT * len(addresses) if any(query.get(name) for name in _SELECTING) else count
         found = await peek(self._upstreams, addresses, topic=topic, channel=channel, count=depth)
         matching = [message for message in found.value if wanted.admits(message)]
-        return json(
-            {
-                "messages": [_message_document(each) for each in matching[skipped : skipped + count]],
-                "examined": len(found.value),
-                "matched": len(matching),
-                "message": found.message,
-            }
-        )
+        shown = [_message_document(each) for each in matching[skipped : skipped + count]]
+        counts = {"examined": len(found.value), "matched": len(matching)}
+        return Findings({"messages": shown, **counts}, found.warnings)
 
     async def publish(self, request: Request, visitor: Visitor) -> Response:
         """Publish one message to one nsqd."""
@@ -210,10 +214,14 @@ class MessageApi:
         """Seek or redrive, as the body says."""
         if action == "seek":
             work = self._seek(deed, to=body.text("to"), node=body.text("node"))
+            deed = replace(deed, node=body.text("node"), detail=f"to {body.text('to')}")
+            done = await self._recorder.carry_out(work, [deed], request, visitor)
         else:
             to, count = body.text("to"), body.integer("count")
             work = self._redrive(deed, to=check_topic(to) if to else "", count=_redrive_count(count))
-        done = await self._recorder.carry_out(work, [deed], request, visitor)
+            done = await self._recorder.carry_out(
+                work, [deed], request, visitor, count_in=lambda done: int(done.value["moved"])
+            )
         return json(done.value | {"message": done.message})
 
     async def _seek(self, deed: AuditedAction, *, to: str, node: str) -> Findings[dict[str, Any]]:
@@ -282,7 +290,9 @@ class MessageApi:
             check_topic(to)
         producers = await self._having(topic)
         addresses = [each.http_address for each in producers]
-        found = await peek(self._upstreams, addresses, topic=topic, channel=channel, count=MAX_COUNT * len(addresses))
+        found = await peek(
+            self._upstreams, addresses, topic=topic, channel=channel, count=MAX_PEEK_COUNT * len(addresses)
+        )
         examined = sorted(found.value, key=lambda each: addresses.index(each.nsqd))  # as the nsqds are asked in turn
         topics: Counter[str] = Counter()
         left = seen = 0
@@ -409,7 +419,7 @@ def _number_in(query: Query, name: str) -> int:
 def _peek_count(query: Query) -> int:
     given = query.get("count")
     count = DEFAULT_PEEK_COUNT if given is None else _number(given)
-    if not 1 <= count <= MAX_COUNT:
+    if not 1 <= count <= MAX_PEEK_COUNT:
         raise HttpError(400, "INVALID_ARG_COUNT")
     return count
 

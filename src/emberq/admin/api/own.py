@@ -1,4 +1,4 @@
-"""nsqadmin itself: POST /login, POST /logout, GET and PUT /config/<option>, and the rules of its alerts.
+"""nsqadmin itself: POST /login, POST /logout, GET and PUT /config/<option>, the rules of its alerts, its audit log.
 
     POST /login     {"user": "ada", "password": "…"}        200 {"message": ""} and a cookie
                                                             401 LOGIN_FAILED, 429 TOO_MANY_TRIES
@@ -17,6 +17,11 @@ answered by sending the browser on: to `next`, which has to be a path of ours, o
 A rule has the keys that it has in the file (see `rule`). Of the webhook only the host is told, and pages cannot change
 it: nsqadmin would then send requests to wherever a user wants.
 
+    GET /api/audit               {"lines": [line], "has_more": false, "has_file": true, "message": ""}
+                                 lines of the audit log (see `audit`), the newest first, at most `count` (500) of those
+                                 that fit `user`, `action`, `topic`, `channel` and `outcome`, in which * stands for any
+                                 characters, and were written from `since` until before `until` (RFC 3339)
+
 /config works as `http.live_config` says, for clients whose address --allow-config-from-cidr allows. Passwords in URLs
 are not shown. As in the reference, being an admin is not needed, except where users have to log in: behind a proxy on
 the same machine every request comes from an address that is allowed.
@@ -31,17 +36,17 @@ from urllib.parse import parse_qs, urlencode
 
 from emberq.admin.access.gate import Gate, Visitor
 from emberq.admin.access.user import Role
-from emberq.admin.alert import host_of
 from emberq.admin.api.request import Body
-from emberq.admin.audit import ActionOutcome, AuditedAction, Recorder
+from emberq.admin.audit import MAX_FOUND, ActionOutcome, Audit, AuditedAction, AuditFilter, Recorder, audit_time
 from emberq.admin.live import Gatherer
 from emberq.admin.options import SETTINGS, AdminOptions
 from emberq.admin.rule import MAX_FILE_BYTES, Rule, RuleError, parse_rules, prometheus_rules
+from emberq.admin.webhook import host_of
 from emberq.base.address import AddressError, parse_network, parse_tcp_address, split_scheme
-from emberq.base.text import masked
+from emberq.base.text import masked, parse_moment
 from emberq.cluster.cluster import Cluster
 from emberq.http.live_config import LiveConfig, Lookupds
-from emberq.http.message import JSON, V1_HEADERS, HttpError, Request, Response, encode_json, json, plain
+from emberq.http.message import JSON, V1_HEADERS, HttpError, Query, Request, Response, encode_json, json, plain
 
 MAX_LOGIN_BYTES = 8 * 1024
 _FORM = "application/x-www-form-urlencoded"
@@ -217,3 +222,44 @@ class RulesApi:
         if not is_saved:
             raise HttpError(409, "RULES_CHANGED")
         await self._gatherer.judge_again()
+
+
+# The audit log
+
+DEFAULT_LINE_COUNT = 500
+_MAX_COUNT_DIGITS = 4
+_PATTERNS = ("user", "action", "topic", "channel", "outcome")
+
+
+class AuditApi:
+    """Shows what was done."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    async def get(self, request: Request) -> Response:
+        query = request.query()
+        patterns = {name: query.get(name) or "" for name in _PATTERNS}
+        wanted = AuditFilter(**patterns, since=_time_in(query, "since"), until=_time_in(query, "until"))
+        try:
+            found = await self._audit.find(wanted, count=_line_count(query))
+        except OSError as failure:
+            raise HttpError(500, f"AUDIT_LOG_UNREADABLE: {failure.strerror or failure}") from failure
+        kept = {"has_more": found.has_more, "has_file": self._audit.has_file}
+        return json({"lines": found.lines, **kept, "message": ""})
+
+
+def _time_in(query: Query, name: str) -> str:
+    given = query.get(name)
+    time_ns = parse_moment(given) if given else None
+    if given and time_ns is None:
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return "" if time_ns is None else audit_time(time_ns)
+
+
+def _line_count(query: Query) -> int:
+    given = query.get("count") or str(DEFAULT_LINE_COUNT)
+    is_number = given.isascii() and given.isdigit() and len(given) <= _MAX_COUNT_DIGITS
+    if not is_number or not 1 <= int(given) <= MAX_FOUND:
+        raise HttpError(400, "INVALID_ARG_COUNT")
+    return int(given)

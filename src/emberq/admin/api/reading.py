@@ -6,7 +6,7 @@ background, while other requests are served.
 
 **For the pages**, and for programs that want to draw the same: GET /api/live, /api/view, /api/history and
 /api/pipelines. `/api/live` is a stream of server-sent events; `/api/view` is one of its documents. What they hold is
-said in `document`.
+said in `view`.
 
     GET /api/history                        the whole cluster, for --history-duration
     GET /api/history?topic=t[&channel=c]    a topic or a channel
@@ -46,17 +46,19 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from emberq.admin.attention import MAX_FOUND, consumers_view
+from emberq.admin.audience import CONTENT_TYPE, LiveView, Subject
 from emberq.admin.document import (
     Document,
     channel_document,
     counters_document,
     drain_document,
+    encode_in_pieces,
     node_document,
     producer_document,
     settings_document,
     topic_document,
 )
-from emberq.admin.live import CONTENT_TYPE, Gatherer, LiveView, Subject, encode_in_pieces
+from emberq.admin.live import Gatherer
 from emberq.admin.options import AdminOptions
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.cluster.cluster import Cluster
@@ -176,6 +178,11 @@ class WatchingApi:
 
     async def pipelines(self, _request: Request) -> Response:
         return encoded(await self._gatherer.document(Subject(view=LiveView.PIPELINES)))
+
+    async def samples(self, request: Request) -> Response:
+        """What failed in a query of a pipeline, with samples."""
+        query = request.query()
+        return json(self._gatherer.pipelines.samples(query.get("pipeline", ""), query.get("query", "")))
 
     async def alerts(self, _request: Request) -> Response:
         return encoded(await self._gatherer.document(Subject(view=LiveView.ALERTS)))

@@ -29,6 +29,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from emberq.admin.access.gate import Visitor
+from emberq.admin.access.user import Permission, Role
 from emberq.admin.web.asset import Assets
 from emberq.http.message import Request, Response
 from emberq.http.router import Handler, Route
@@ -133,6 +134,8 @@ class Page:
     """The page of the navigation that it belongs to, if it is not there itself."""
     is_live: bool = True
     """Whether its figures renew themselves."""
+    permission: Permission | None = None
+    """What readers need to see anything on it; others have no link to it."""
 
 
 _TOPICS = Page(name="topics", title="Topics")
@@ -141,6 +144,7 @@ PAGES = {
     "/": _TOPICS,
     "/topics": _TOPICS,
     "/channels": Page(name="channels", title="Channels"),
+    "/dead_letters": Page(name="dead_letters", title="Dead letters"),
     "/topics/{topic}": Page(name="topic", below="topics"),
     "/topics/{topic}/{channel}": Page(name="channel", below="topics"),
     "/nodes": Page(name="nodes", title="Nodes"),
@@ -150,11 +154,12 @@ PAGES = {
     "/lookup": Page(name="lookup", title="Lookup", is_live=False),
     "/pipelines": Page(name="pipelines", title="Pipelines"),
     "/alerts": Page(name="alerts", title="Alerts"),
+    "/audit": Page(name="audit", title="Audit", is_live=False, permission=Permission.AUDIT),
     "/search": Page(name="search", title="Search", is_live=False),
     "/login": _LOGIN,
 }
-NAVIGATION = {page.name: page.title for page in PAGES.values() if not page.below and page is not _LOGIN}
-"""Path and title of the pages that every page links to."""
+NAVIGATION = {page.name: page for page in PAGES.values() if not page.below and page is not _LOGIN}
+"""By their paths, the pages that every page links to."""
 
 
 def page_routes(site: Site) -> list[Route]:
@@ -240,16 +245,18 @@ class Shell:
             "header",
             {"class": "top"},
             element("a", {"class": "brand", "href": self._path("topics")}, mark, "nsqadmin"),
-            None if page is _LOGIN else self._navigation(page),
+            None if page is _LOGIN else self._navigation(page, visitor),
             None if page is _LOGIN else self._search(request),
             element("div", {"class": "top-end"}, _LIVE_STATE if page.is_live else None, _TOOLS, _user(visitor)),
         )
 
-    def _navigation(self, page: Page) -> Markup:
+    def _navigation(self, page: Page, visitor: Visitor | None) -> Markup:
         current = page.below or page.name
+        permissions = visitor.role.permissions if visitor is not None else Role.VIEWER.permissions
         links = [
-            element("a", {"href": self._path(path), "aria-current": "page" if path == current else None}, title)
-            for path, title in NAVIGATION.items()
+            element("a", {"href": self._path(path), "aria-current": "page" if path == current else None}, each.title)
+            for path, each in NAVIGATION.items()
+            if each.permission is None or each.permission in permissions
         ]
         return element("nav", {"aria-label": "Pages"}, links)
 
@@ -324,7 +331,7 @@ def _pages_above(page: Page, request: Request) -> Iterator[tuple[str, str]]:
     """Path and title of the pages that lead to this one, the outermost first."""
     if page.below:
         path = page.below
-        yield path, NAVIGATION[page.below]
+        yield path, NAVIGATION[page.below].title
         for name in list(request.params.values())[:-1]:
             path = f"{path}/{quote(name, safe='')}"
             yield path, name

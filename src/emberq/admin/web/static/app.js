@@ -18,6 +18,8 @@ const PAGES = {
   pipelines: () => import("./page_pipelines.js"),
   settings: () => import("./page_settings.js"),
   alerts: () => import("./page_alerts.js"),
+  dead_letters: () => import("./page_dead_letters.js"),
+  audit: () => import("./page_audit.js"),
   search: () => import("./page_search.js"),
   login: () => import("./page_login.js"),
 };

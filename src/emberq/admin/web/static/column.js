@@ -82,6 +82,20 @@ export const requeueColumn = failureColumn("requeue_rate", "Requeued/s", "warnin
   title: "Messages that consumers give back, or let time out",
 });
 
+/** For how long the oldest message has waited: `3m 20s` as nsqd tells it, `≈ 3m 20s` as nsqadmin reckons it from what came
+ *  in, `> 1h 0m` if it waits since before the history began. */
+export const oldestColumn = {
+  id: "oldest",
+  label: "Oldest",
+  title: "How long ago the message that is next in line was published; ≈ where that is reckoned from what came in",
+  isNumeric: true,
+  value: (row) => row.oldest_s ?? -1,
+  text({ oldest_s: seconds, is_older: isOlder, is_reckoned: isReckoned }) {
+    if (typeof seconds !== "number") return format.MISSING;
+    return `${isOlder ? "> " : isReckoned ? "≈ " : ""}${format.duration(seconds * 1e9)}`;
+  },
+};
+
 /** Where the messages wait. */
 export const storageColumn = {
   id: "storage",

@@ -16,7 +16,7 @@ const NO_POLICY =
   "topic of its own.";
 const DIFFERENT = "The nodes do not agree; set it anew to have one policy everywhere.";
 /** What a channel for looking at dead letters is called unless somebody calls it otherwise. */
-const REVIEW = "review";
+export const REVIEW = "review";
 
 /** The section of a channel's page. `show` is to be called with every new document of the channel. */
 export function deadLetterSection({ topic, channel, refresh }) {

@@ -56,7 +56,9 @@ export function hasCursor(journal, channel) {
   return cursorsOf(journal, channel).length > 0;
 }
 
-const KEPT = "Messages are kept after delivery, by offset; a channel can be moved back to any of them.";
+const KEPT =
+  "Messages are kept after delivery, by offset; a channel can be moved back to any of them. For how long is said when " +
+  "nsqd is started (--journal-retention-time, --journal-retention-bytes, --journal-max-bytes), and cannot be changed here.";
 const NOT_KEPT = "This topic is not journaled: messages are gone once every channel is done with them.";
 
 const SYNC =

@@ -1,10 +1,10 @@
-/* The keyboard:  / search   f find   j k rows   Enter open   g then t h n c l p a pages   d dark or light   ? this list */
+/* The keyboard:  / search   f find   j k rows   Enter open   g then t h x n c l p a u pages   d dark or light   ? this list */
 
 import { path } from "./api.js";
 import { h } from "./dom.js";
 import { tables } from "./table.js";
 
-const PAGES = { t: "topics", h: "channels", n: "nodes", c: "counter", l: "lookup", p: "pipelines", a: "alerts" };
+const PAGES = { t: "topics", h: "channels", n: "nodes", c: "counter", l: "lookup", p: "pipelines", a: "alerts", x: "dead_letters", u: "audit" };
 const SEQUENCE_MS = 1_000;
 const HELP = [
   ["/", "Search this page"],
@@ -14,11 +14,13 @@ const HELP = [
   ["Escape", "Leave the search field, close a dialog"],
   ["g t", "Topics"],
   ["g h", "Channels"],
+  ["g x", "Dead letters"],
   ["g n", "Nodes"],
   ["g c", "Counter"],
   ["g l", "Lookup"],
   ["g p", "Pipelines"],
   ["g a", "Alerts"],
+  ["g u", "Audit log"],
   ["d", "Dark or light"],
   ["?", "This list"],
 ];

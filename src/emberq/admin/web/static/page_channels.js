@@ -2,7 +2,7 @@
 
 import { path } from "./api.js";
 import { bulkActions } from "./bulk.js";
-import { deadLetterColumn, figureColumn, nameColumn, netColumn, paintWithSparkline, requeueColumn } from "./column.js";
+import { deadLetterColumn, figureColumn, nameColumn, netColumn, oldestColumn, paintWithSparkline, requeueColumn } from "./column.js";
 import { h, setAttribute, setText } from "./dom.js";
 import { exportButtons } from "./export.js";
 import { follow } from "./follow.js";
@@ -90,15 +90,7 @@ function channelTable(recent) {
         className: "with-spark",
       },
       netColumn,
-      {
-        id: "oldest",
-        label: "Oldest",
-        title: "For how long the oldest message has waited, reckoned from what came in",
-        isNumeric: true,
-        priority: 2,
-        value: (channel) => channel.oldest_s ?? -1,
-        text: oldestText,
-      },
+      { ...oldestColumn, priority: 2 },
       rateColumnOf("in_rate", "In/s", "Messages that come to the channel", 3),
       rateColumnOf("finish_rate", "Out/s", "Messages that consumers finish", 4),
       { ...requeueColumn, priority: 3 },
@@ -117,12 +109,6 @@ function rateColumnOf(id, text, title, priority) {
 
 function depthText(channel) {
   return (channel.is_incomplete ? "≥ " : "") + format.integer(channel.depth);
-}
-
-/** `≈ 3m 20s`, or `> 1h 0m` if it waits since before the history began. */
-function oldestText({ oldest_s: seconds, is_older: isOlder }) {
-  if (typeof seconds !== "number") return format.MISSING;
-  return `${isOlder ? ">" : "≈"} ${format.duration(seconds * 1e9)}`;
 }
 
 function paintReasons(cell, channel) {

@@ -30,7 +30,9 @@ export async function start() {
     filterField(table, "Which options", FILTERS),
     exportButtons(table, "nsq-settings"),
   ];
-  const note = "Addresses, folders and places are each node’s own. A value is given as nsqd’s /config tells it; durations in ns.";
+  const note =
+    "Addresses, folders and places are each node’s own. A value is given as nsqd’s /config tells it; durations in ns. " +
+    "nsqd takes its settings when it is started: limits (topic_limits) and retention (journal_…) cannot be changed here.";
   content.append(section("Settings of all nodes", { controls, note }, table.element));
   try {
     const document_ = await get(apiPath("settings"));

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from emberq.admin.live import EventStream, encode_event
+from emberq.admin.audience import EventStream, encode_event
 
 
 def test_an_event_is_two_lines_and_an_empty_one() -> None:

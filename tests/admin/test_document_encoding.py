@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from emberq.admin.live import ROWS_PER_PIECE, encode_in_pieces
+from emberq.admin.document import ROWS_PER_PIECE, encode_in_pieces
 from emberq.http.message import encode_json
 
 
