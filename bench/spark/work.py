@@ -80,9 +80,13 @@ def _journal_to_parquet(bench: Bench) -> float:
     )
 
 
-def _drain_journal(bench: Bench, write: Callable[[DataFrame, str], DataStreamWriter]) -> float:
+def _bodies_to_noop(bench: Bench) -> float:
+    return _drain_journal(bench, _into_nothing, columns="body")
+
+
+def _drain_journal(bench: Bench, write: Callable[[DataFrame, str], DataStreamWriter], **options: str) -> float:
     with _filled(bench, bench.row_count, *JOURNALED) as server, TemporaryDirectory(dir=bench.folder) as folder:
-        return _drained(bench, write(_stream_rows(bench, server), folder), folder)
+        return _drained(bench, write(_stream_rows(bench, server, **options), folder), folder)
 
 
 def _files_to_noop(bench: Bench) -> float:
@@ -225,6 +229,14 @@ WORKS = (
         better="higher",
         sides={OURS: _journal_to_noop, FILES: _files_to_noop},
         at_least=800_000,
+    ),
+    Work(
+        name="journal-body",
+        summary="the same with the column body alone",
+        unit=RATE_UNIT,
+        better="higher",
+        sides={OURS: _bodies_to_noop},
+        at_least=900_000,
     ),
     Work(
         name="journal-parquet",

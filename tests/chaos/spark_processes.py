@@ -23,6 +23,8 @@ from typing import NamedTuple, Self
 
 import pyspark
 
+from tests.support.postgres import PASSWORD, PASSWORD_VARIABLE, PostgresServer
+
 ROOT = Path(__file__).parents[2]
 BATCH_TIMEOUT_S = 240
 """A driver takes seconds to its first batch, but minutes on a machine that is busy with other things."""
@@ -225,6 +227,28 @@ class ArchivingDriver(Archiver):
         if workers:
             choose(workers).kill()
         return bool(workers)
+
+
+class DatabaseDriver(ArchivingDriver):
+    """A pipeline that writes to a table of PostgreSQL."""
+
+    module = "tests.spark.database_driver"
+
+    def __init__(
+        self, folder: Path, *, postgres: PostgresServer, options: Mapping[str, str], is_last: bool, master: str
+    ) -> None:
+        self._postgres = postgres
+        super().__init__(folder, options=options, is_last=is_last, master=master, url=postgres.url)
+
+    def environment(self) -> dict[str, str]:
+        return super().environment() | {PASSWORD_VARIABLE: PASSWORD}
+
+    @property
+    def batch_count(self) -> int:
+        return len(list((self.folder / "checkpoint" / "rows" / "commits").glob("[0-9]*")))
+
+    def bodies(self) -> Iterator[bytes]:
+        return (body.encode() for (body,) in self._postgres.rows("SELECT body FROM bodies"))
 
 
 def parquet_bodies(folder: Path) -> Iterator[bytes]:

@@ -1,6 +1,6 @@
-"""A publisher, two nsqds, and a Spark that archives what is published into Parquet files, while somebody kills them.
+"""A publisher, two nsqds, and a Spark that writes what is published to Parquet or a database, while all are killed.
 
-    publisher ──MPUB──> nsqd, nsqd ──journal or channel──> Spark: driver, executors, workers ──> Parquet
+    publisher ──MPUB──> nsqd, nsqd ──journal or channel──> Spark: driver, executors, workers ──> Parquet, PostgreSQL
 
 Each message has a number of its own. What the publisher knows is written down as it happens: a message is `sent`
 before its bytes leave, and `confirmed` when its OK has come. One whose OK was lost may be stored or not; it is never
@@ -31,9 +31,17 @@ from urllib.error import URLError
 
 from pyspark.sql import SparkSession
 
-from tests.chaos.spark_processes import BATCH_TIMEOUT_S, CLUSTER, Archiver, ArchivingDriver, ReceivingProcess
+from tests.chaos.spark_processes import (
+    BATCH_TIMEOUT_S,
+    CLUSTER,
+    Archiver,
+    ArchivingDriver,
+    DatabaseDriver,
+    ReceivingProcess,
+)
 from tests.spark.archiving_driver import archive
 from tests.support.journal_nsqd import JournalNsqd
+from tests.support.postgres import PostgresServer
 
 TOPIC = "orders"
 NSQDS = 2
@@ -51,6 +59,12 @@ class Mode(StrEnum):
     JOURNAL = "journal"
     CHANNEL = "channel"
     CLASSIC_CHANNEL = "classic channel"
+    DATABASE = "journal to a database"
+
+    @property
+    def has_offsets(self) -> bool:
+        """Whether journals are read, not channels."""
+        return self in (Mode.JOURNAL, Mode.DATABASE)
 
     @property
     def nsqd_flags(self) -> tuple[str, ...]:
@@ -108,11 +122,14 @@ class SparkRun:
         self._publishers = [Publisher(number, nsqd, self.ledger) for number, nsqd in enumerate(self._nsqds)]
         self._running = contextlib.ExitStack()
         self._driver: Archiver | None = None
+        self._postgres = PostgresServer() if mode is Mode.DATABASE else None
 
     def __enter__(self) -> Self:
+        if self._postgres is not None:
+            self._running.enter_context(self._postgres)
         for nsqd in self._nsqds:
             self._running.enter_context(nsqd)
-            if self._mode is not Mode.JOURNAL:
+            if not self._mode.has_offsets:
                 nsqd.post("/topic/create", topic=TOPIC)
                 nsqd.post("/channel/create", topic=TOPIC, channel="spark")
         for publisher in self._publishers:
@@ -128,7 +145,7 @@ class SparkRun:
         """Of the source."""
         nsqds = ",".join(nsqd.http for nsqd in self._nsqds)
         options = {"nsqd": nsqds, "topic": TOPIC, "channel": "spark", "maxRowsPerTrigger": "50000"}
-        if self._mode is Mode.JOURNAL:
+        if self._mode.has_offsets:
             return options | {"mode": "journal", "minPartitions": "4"}
         return options | {"mode": "channel", "minPartitions": "2", "spool": str(self._folder / "spool")}
 
@@ -139,6 +156,8 @@ class SparkRun:
         ways: list[Callable[[], bool]] = [self.kill_driver, self.kill_nsqd]
         if self._master != NO_SPARK:
             ways += [self.kill_java, self.stop_driver, self.kill_executor, self.kill_executor, self.kill_worker]
+        if self._postgres is not None:
+            ways.append(self.kill_postgres)
         while self.kills.total() < times:
             if self._random.random() < 0.7:
                 self.wait_for_a_batch()
@@ -183,6 +202,14 @@ class SparkRun:
         nsqd.start()
         return True
 
+    def kill_postgres(self) -> bool:
+        """It is back at once, or after a moment. What was not written ahead to its log is gone."""
+        assert self._postgres is not None
+        self._postgres.stop()
+        time.sleep(self._random.choice((0, 1)))
+        self._postgres.start()
+        return True
+
     # Spark.
 
     def driver(self) -> Archiver:
@@ -196,6 +223,10 @@ class SparkRun:
         if self._master == NO_SPARK:
             return ReceivingProcess(self._folder, options=self.options, is_last=is_last)
         master = "local[2,4]" if is_last else self._master
+        if self._postgres is not None:
+            return DatabaseDriver(
+                self._folder, postgres=self._postgres, options=self.options, is_last=is_last, master=master
+            )
         return ArchivingDriver(self._folder, master=master, options=self.options, is_last=is_last)
 
     def _spark_driver(self) -> ArchivingDriver:

@@ -11,7 +11,7 @@ import pytest
 
 from emberq.base.clock import ManualClock, SystemClock
 from emberq.cluster import pipeline_feed as module
-from emberq.cluster.pipeline_feed import MAX_REPORT_BYTES, PipelineFeed
+from emberq.cluster.pipeline_feed import MAX_FAILURES, MAX_REPORT_BYTES, MAX_SAMPLE_CHARACTERS, PipelineFeed
 from emberq.cluster.topology import ClusterNode
 from emberq.embedded import EmbeddedThread
 from tests.support.auth_server import AuthServer, entry, grant
@@ -48,7 +48,8 @@ def test_all_that_a_query_says_is_passed_on_with_when_it_was_heard(feed: Pipelin
     take(feed, REPORT)
     clock.advance(seconds=5)
     (query,) = shown(feed)
-    assert REPORT.items() <= query.items()
+    assert {key: value for key, value in REPORT.items() if key != "samples"}.items() <= query.items()
+    assert "samples" not in query
     assert query["received"] == 1_700_000_000.0
 
 
@@ -62,6 +63,7 @@ def test_the_last_batches_are_kept_and_heartbeats_are_none(feed: PipelineFeed, m
         "duration_ms": 20,
         "rows_in_per_second": 800.1,
         "rows_out_per_second": 24.7,
+        "lag": 12,
     }
     assert query["lag"] == 0
 
@@ -70,6 +72,33 @@ def test_rows_and_bad_records_are_summed_up(feed: PipelineFeed) -> None:
     take(feed, REPORT, REPORT | {"rows": 100, "bad": {"clicks": 1, "views": 2}}, HEARTBEAT)
     (query,) = shown(feed)
     assert (query["row_count"], query["bad_count"]) == (1300, 6)
+
+
+def test_failed_rules_and_bad_records_are_counted_with_samples_that_are_told_apart(feed: PipelineFeed) -> None:
+    later = "2026-11-15T06:12:00.000Z"
+    more = {"failed_rules": {"clicks.has_user": 3, "clicks.sane": 0}, "samples": {"clicks.has_user": ["x" * 600, 7]}}
+    take(feed, REPORT, HEARTBEAT, REPORT | more | {"time": later, "bad": {}})
+    (query,) = shown(feed)
+    first = REPORT["time"]
+    assert query["failures"] == [
+        {"name": "clicks", "count": 3, "since": first, "last": first},
+        {"name": "clicks.has_user", "count": 5, "since": first, "last": later},
+    ]
+    told = {failure["name"]: failure["samples"] for failure in feed.samples("clickstream", "counts")["failures"]}
+    assert told == {
+        "clicks": REPORT["samples"]["clicks"],
+        "clicks.has_user": [*REPORT["samples"]["clicks.has_user"], "x" * MAX_SAMPLE_CHARACTERS],
+    }
+    assert feed.samples("clickstream", "other") == {"failures": []}
+
+
+def test_what_is_made_up_about_failures_is_bounded(feed: PipelineFeed) -> None:
+    many = {f"s.rule{number}": 1 for number in range(2 * MAX_FAILURES)}
+    odd = {"bad": ["clicks"], "failed_rules": many | {"y" * 1000: 1}, "samples": {"s.rule0": "text"}}
+    take(feed, REPORT | odd, REPORT | {"samples": [], "failed_rules": {"s.rule0": "many"}})
+    failures = feed.samples("clickstream", "counts")["failures"]
+    assert len(failures) == MAX_FAILURES
+    assert all(failure["samples"] == [] for failure in failures)
 
 
 def test_the_last_error_stays_when_the_query_runs_again(feed: PipelineFeed) -> None:
@@ -156,7 +185,7 @@ def test_a_batch_that_is_kept_is_small(feed: PipelineFeed) -> None:
     take(feed, REPORT | {"time": "x" * 30_000, "rows_in_per_second": [0] * 5000, "duration_ms": 5})
     (query,) = shown(feed)
     assert query["recent"] == [
-        {"time": None, "duration_ms": 5, "rows_in_per_second": None, "rows_out_per_second": 24.7}
+        {"time": None, "duration_ms": 5, "rows_in_per_second": None, "rows_out_per_second": 24.7, "lag": 12}
     ]
 
 

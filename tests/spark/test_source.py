@@ -45,6 +45,21 @@ def test_an_nsqd_with_two_names_is_read_once(spark: SparkSession, nsqd: JournalN
     assert sorted(bodies(read(spark, nsqd=names, topic="clicks"))) == [str(row) for row in range(10)]
 
 
+def test_only_the_columns_that_are_asked_for_are_read(spark: SparkSession, nsqd: JournalNsqd) -> None:
+    nsqd.publish("clicks", [b"a", b"b"])
+    rows = read(spark, nsqd=nsqd.http, topic="clicks", columns="body, offset")
+    assert rows.columns == ["offset", "body"]
+    assert sorted((row.offset, bytes(row.body)) for row in rows.collect()) == [(0, b"a"), (1, b"b")]
+    assert [
+        bytes(row.body) for row in read(spark, nsqd=nsqd.http, topic="clicks", columns="body").sort("body").collect()
+    ] == [
+        b"a",
+        b"b",
+    ]
+    with pytest.raises(PySparkException, match='there is no column "bodies"; there are: topic, nsqd, offset'):
+        read(spark, nsqd=nsqd.http, topic="clicks", columns="bodies")
+
+
 def test_a_range_of_offsets_is_read_exactly(spark: SparkSession, nsqd: JournalNsqd) -> None:
     nsqd.publish("clicks", [b"%d" % row for row in range(10)])
     nsqd.publish("clicks", [b"%d" % row for row in range(10, 20)])

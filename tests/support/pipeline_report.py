@@ -25,8 +25,18 @@ REPORT: dict[str, Any] = {
     "messages": {"clicks": 1200},
     "bad": {"clicks": 3},
     "failed_rules": {"clicks.has_user": 2},
+    "rules": {"clicks.has_user": {"action": "drop", "sql": "user IS NOT NULL"}},
+    "samples": {
+        "clicks": ["not JSON; clicks on 127.0.0.1:4151, offset 183246: ?"],
+        "clicks.has_user": ['clicks on 127.0.0.1:4151, offset 183249: {"page": "/"}'],
+    },
     "offsets": [{"127.0.0.1:4151": {"clicks": {"journal": "0b5f", "offset": 183250}}}],
     "sources": [{"description": "nsq: clicks on 127.0.0.1:4151", "metrics": {"minOffsetsBehindLatest": 12}}],
+    "graph": [
+        {"name": "clicks", "kind": "source", "detail": "clicks", "uses": []},
+        {"name": "per_minute", "kind": "view", "detail": "", "uses": ["clicks"]},
+        {"name": "counts", "kind": "sink", "detail": "clicks.per-minute", "uses": ["per_minute"]},
+    ],
 }
 """Of a batch."""
 
@@ -42,5 +52,6 @@ HEARTBEAT = REPORT | {
     "messages": {},
     "bad": {},
     "failed_rules": {},
+    "samples": {},
 }
 """Of a query that has nothing to read."""

@@ -46,7 +46,7 @@ from emberq.cluster.upstream import (
     objects,
     text,
 )
-from emberq.wire.parameter import parse_body
+from emberq.wire.parameter import MAX_PEEK_COUNT, parse_body
 
 Done = Findings[None]
 
@@ -204,9 +204,6 @@ def _nsqds(producers: Findings[tuple[ClusterNode, ...]]) -> list[str]:
 
 # Peeking
 
-MAX_COUNT = 100
-"""As many as an nsqd shows."""
-
 _ABSENT = ("TOPIC_NOT_FOUND", "CHANNEL_NOT_FOUND")
 
 
@@ -244,7 +241,7 @@ async def peek(
 ) -> Findings[list[PeekedMessage]]:
     """The oldest messages, at most `count`, that wait in the channel on the nsqds at these HTTP addresses.
 
-    Each nsqd shows at most MAX_COUNT of them.
+    Each nsqd shows at most MAX_PEEK_COUNT of them.
 
     UpstreamsFailedError if none of them answers; NothingToPeekError, PeekUnknownError.
     """
@@ -257,7 +254,7 @@ async def peek(
                 lambda answer: [_message(entry, address) for entry in objects(answer, "messages")],
                 topic=topic,
                 channel=channel,
-                count=str(min(count, MAX_COUNT)),
+                count=str(min(count, MAX_PEEK_COUNT)),
             )
         except UpstreamError as failure:
             if failure.refusal in (*_ABSENT, _UNKNOWN_PATH):

@@ -59,6 +59,7 @@ MAX_HEALTH_LENGTH = 300
 _MAX_FIGURE = 1 << 63
 _MAX_COUNT = 1 << 58
 """Sums and differences of a few such counts fit 64 bits."""
+UNTOLD = -1
 _INTEGER = frozenset({int})
 _BOOLEAN = frozenset({bool})
 _TEXT = frozenset({str})
@@ -84,6 +85,10 @@ class NodeFigures:
     """What else is known of channels that a page shows: the last fields of `ChannelFigures`."""
     dead_letters: Column
     """Of each key, the messages that were given up; only emberq's nsqd counts them."""
+    policies: dict[Key, DeadLetterPolicy]
+    """Of the channels that have one."""
+    oldest_ms: Column
+    """Of each key, how long ago the message was published that is next in line, or UNTOLD; only emberq's nsqd tells."""
     memory: Document | None
     """As the nsqd says it; None if it does not."""
     health: str = ""
@@ -201,6 +206,8 @@ class StatsReader:
             localities=_localities(keys, entries),
             details={key: self._details(entry) for key, entry in of_channels} if with_details else {},
             dead_letters=_dead_letters(entries),
+            policies=_policies(keys, entries),
+            oldest_ms=_oldest(entries),
             memory=_memory(answer),
             health=text(answer, "health")[:MAX_HEALTH_LENGTH],
             is_draining=flag(answer, "draining"),
@@ -323,6 +330,19 @@ def _dead_letters(entries: list[Document]) -> Column:
     if min(counts) < 0 or max(counts) > _MAX_COUNT:
         raise MalformedDocumentError("a figure in the answer is larger than any count can be")
     return array("q", counts)
+
+
+def _policies(keys: list[Key], entries: list[Document]) -> dict[Key, DeadLetterPolicy]:
+    """Most nsqds have none, so it is first checked whether there are any at all."""
+    if not any(map(contains, entries, repeat("policy"))):
+        return {}
+    said = [(key, _policy(entry)) for key, entry in zip(keys, entries, strict=True) if "policy" in entry]
+    return {key: policy for key, policy in said if policy is not None}
+
+
+def _oldest(entries: list[Document]) -> Column:
+    ages_ms = map(dict.get, entries, repeat("oldest_age_ms"))
+    return array("q", [age if type(age) is int and 0 <= age <= _MAX_COUNT else UNTOLD for age in ages_ms])
 
 
 def _memory(answer: Document) -> Document | None:

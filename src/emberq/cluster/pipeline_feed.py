@@ -9,8 +9,12 @@ Of each query the last report is kept, and what one report does not tell: the la
 them, the last error, and when it was reported.
 
     {…the last report, "received": 1763190600.5, "row_count": 52000, "bad_count": 3,
-     "recent": [{"time", "duration_ms", "rows_in_per_second", "rows_out_per_second"}, …],   the newest last
+     "recent": [{"time", "duration_ms", "rows_in_per_second", "rows_out_per_second", "lag"}, …],   the newest last
+     "failures": [{"name": "clicks.has_user", "count", "since", "last"}, …],    rules, and sources with bad records
      "last_error": {"error", "time"}}                                                       stays when it runs again
+
+Samples of what failed are told apart from that (`PipelineFeed.samples`): they show messages, which not everyone may
+see who may see figures.
 """
 
 from __future__ import annotations
@@ -40,7 +44,13 @@ _MAX_COUNT = 1 << 63
 """Larger ones are made up, and their sum might have more digits than can be written."""
 _MAX_TIME_CHARACTERS = 64
 _MAX_IN_FLIGHT = 100
-_BATCH_FIGURES = ("time", "duration_ms", "rows_in_per_second", "rows_out_per_second")
+_BATCH_FIGURES = ("time", "duration_ms", "rows_in_per_second", "rows_out_per_second", "lag")
+MAX_FAILURES = 50
+"""Rules and sources of a query that are counted. A pipeline has a few; a report could make up many."""
+SAMPLE_COUNT = 3
+"""Samples of each of them, the newest."""
+MAX_SAMPLE_CHARACTERS = 500
+_MAX_NAME_CHARACTERS = 200
 
 _log = logging.getLogger(__name__)
 
@@ -138,6 +148,29 @@ class PipelineFeed:
         """What is known of each query, by name."""
         return {"pipelines": [self._queries[name].document() for name in sorted(self._queries)]}
 
+    def samples(self, pipeline: str, query: str) -> dict[str, Any]:
+        """What failed in a query, with samples of it: bad records, and rows that did not meet a rule."""
+        found = self._queries.get((pipeline, query))
+        return {"failures": found.failures(with_samples=True) if found is not None else []}
+
+
+class _Failure:
+    """How often a rule failed, or a source had bad records. Owned by its query."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.since: object = None
+        self.last: object = None
+        self.samples: deque[str] = deque(maxlen=SAMPLE_COUNT)
+
+    def take(self, count: int, when: object, samples: object) -> None:
+        self.count += count
+        self.since = self.since or when
+        self.last = when
+        for text in samples if isinstance(samples, list) else ():
+            if isinstance(text, str) and text[:MAX_SAMPLE_CHARACTERS] not in self.samples:
+                self.samples.append(text[:MAX_SAMPLE_CHARACTERS])
+
 
 class _Query:
     """What is kept of one query. Owned by the feed."""
@@ -149,10 +182,18 @@ class _Query:
         self._row_count = 0
         self._bad_count = 0
         self._last_error: dict[str, Any] | None = None
+        self._failures: dict[str, _Failure] = {}
 
     def take(self, report: dict[str, Any], *, received_ms: int) -> None:
+        samples = _table(report.pop("samples", None))
         self._report = report
         self._received_ms = received_ms
+        for name, count in (*_table(report.get("bad")).items(), *_table(report.get("failed_rules")).items()):
+            if _count(count) and len(name) <= _MAX_NAME_CHARACTERS:
+                if name not in self._failures and len(self._failures) < MAX_FAILURES:
+                    self._failures[name] = _Failure()
+                if name in self._failures:
+                    self._failures[name].take(_count(count), _figure(report.get("time")), samples.get(name))
         self._row_count += _count(report.get("rows"))
         self._bad_count += _sum(report.get("bad"))
         if _count(report.get("duration_ms")):  # else it tells of no batch, only that the query is alive, or has ended
@@ -167,8 +208,16 @@ class _Query:
             "recent": list(self._recent),
             "row_count": self._row_count,
             "bad_count": self._bad_count,
+            "failures": self.failures(),
             "last_error": self._last_error,
         }
+
+    def failures(self, *, with_samples: bool = False) -> list[dict[str, Any]]:
+        return [
+            {"name": name, "count": failure.count, "since": failure.since, "last": failure.last}
+            | ({"samples": list(failure.samples)} if with_samples else {})
+            for name, failure in sorted(self._failures.items())
+        ]
 
 
 def _report_in(body: bytes) -> dict[str, Any] | None:
@@ -199,4 +248,8 @@ def _figure(value: object) -> object:
 
 def _sum(counts: object) -> int:
     """Counts by source, together."""
-    return sum(map(_count, counts.values())) if isinstance(counts, dict) else 0
+    return sum(map(_count, _table(counts).values()))
+
+
+def _table(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -34,7 +34,7 @@ from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
 from emberq.base.clock import NS_PER_SECOND, Clock
-from emberq.cluster.node_stats import Column, Key, NodeFigures, StatsReader
+from emberq.cluster.node_stats import UNTOLD, Column, Key, NodeFigures, StatsReader
 from emberq.cluster.stats import (
     CHANNEL_FIGURES,
     UNTRACKED,
@@ -164,14 +164,15 @@ class Tally:
         grown = growth(figures, self._before.get(node))
         self.nodes[node], self.growth[node] = figures, grown
         columns = [figures.columns[name] for name in CHANNEL_FIGURES]
-        table = zip(*columns, figures.paused, *grown, strict=True)
+        table = zip(*columns, figures.paused, *grown, figures.oldest_ms, strict=True)
         for key, row in zip(figures.keys, table, strict=True):
             self._rows[key].append(row)
         for key, latency in figures.latencies.items():
             self._latencies[key].append(latency)
 
-    def sums(self) -> Iterator[tuple[Key, list[int], int, Latency]]:
-        """By topic and channel, sorted: the sums, of how many nodes, and their percentiles. Can be had once.
+    def sums(self) -> Iterator[tuple[Key, list[int], int, Latency, int | None]]:
+        """By topic and channel, sorted: the sums, of how many nodes, their percentiles, and the age of the oldest
+        message. Can be had once.
 
         Rows are let go of one key at a time: to free a quarter of a million at once would hold up all threads.
         """
@@ -179,7 +180,18 @@ class Tally:
             rows = self._rows.pop(key)
             latencies = self._latencies.get(key)
             latency = UNTRACKED if latencies is None else combined(latencies, topic=key[0], channel=key[1])
-            yield key, list(map(sum, zip(*rows, strict=True))), len(rows), latency
+            *columns, ages_ms = zip(*rows, strict=True)
+            yield key, list(map(sum, columns)), len(rows), latency, _oldest(ages_ms, columns[0])
+
+
+def _oldest(ages_ms: Sequence[int], depths: Sequence[int]) -> int | None:
+    """The age of the oldest message on several nodes; None if none waits, or a node does not tell it of its own."""
+    oldest_ms = max(ages_ms)
+    if oldest_ms == UNTOLD:
+        return None
+    if UNTOLD in ages_ms and any(depth for age_ms, depth in zip(ages_ms, depths, strict=True) if age_ms == UNTOLD):
+        return None
+    return oldest_ms
 
 
 class Total(NamedTuple):
@@ -200,6 +212,8 @@ class Total(NamedTuple):
     latency: Latency = UNTRACKED
     rates: Rates | None = None
     """None for what was not there at both of two times, on any node."""
+    oldest_ms: int | None = None
+    """How long ago the oldest of the next messages was published; None if none waits, or a node does not tell it."""
 
 
 class Work(NamedTuple):
@@ -235,14 +249,16 @@ class Survey:
         self.elapsed_s = (taken_ns - before._taken_ns) / NS_PER_SECOND if before is not None else 0.0
         """Since the look before; 0 if there was none."""
         self._growth = tally.growth
-        self.totals = {key: self._total(sums, count, latency) for key, sums, count, latency in tally.sums()}
+        self.totals = {
+            key: self._total(sums, count, latency, oldest_ms) for key, sums, count, latency, oldest_ms in tally.sums()
+        }
         """By topic and channel, sorted: each topic comes right before its channels."""
         self.channels = self._channels()
         """The names of each topic's channels; topics and channels by name."""
         self.work = {node: self._work(figures) for node, figures in self.nodes.items()}
         """What each node has to do."""
 
-    def _total(self, sums: list[int], node_count: int, latency: Latency) -> Total:
+    def _total(self, sums: list[int], node_count: int, latency: Latency, oldest_ms: int | None) -> Total:
         *figures, paused, came, left, requeued, dead_lettered, known = sums
         return Total(
             **dict(zip(CHANNEL_FIGURES, figures, strict=True)),
@@ -250,6 +266,7 @@ class Survey:
             paused=paused > 0,
             latency=latency,
             rates=self._rates((came, left, requeued, dead_lettered), known),
+            oldest_ms=oldest_ms,
         )
 
     def _work(self, figures: NodeFigures) -> Work:

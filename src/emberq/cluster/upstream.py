@@ -51,10 +51,8 @@ from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode
 
-import uvloop
-
 from emberq.base.address import parse_network, split_scheme
-from emberq.base.task import LoopThread
+from emberq.base.task import LoopThread, new_event_loop
 from emberq.base.text import quoted
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError, bearer
 
@@ -432,7 +430,7 @@ class Background:
     """
 
     def __init__(self) -> None:
-        self._loop = LoopThread("background", new_loop=uvloop.new_event_loop)
+        self._loop = LoopThread("background", new_loop=new_event_loop)
         weakref.finalize(self, self._loop.end_soon)
 
     async def run(self, compute: Callable[[], T]) -> T:

@@ -62,6 +62,7 @@ _log = logging.getLogger(__name__)
 
 CHECKPOINT = "_checkpoint"
 FILES_SINK = "files"
+ADDRESSES = ("nsqd", "lookupd")
 SECRETS = ("authSecret", "lookupdSecret")
 HOUR = timedelta(hours=1)
 
@@ -88,6 +89,7 @@ def archive_pipeline(
         checkpoint=f"{folder}/{CHECKPOINT}",
         nsqd=tuple(filter(None, access.get("nsqd", "").split(","))),
         lookupd=tuple(filter(None, access.get("lookupd", "").split(","))),
+        options={name: text for name, text in access.items() if name not in ADDRESSES + SECRETS},
         secrets={name: access[name] for name in SECRETS if name in access},
         trigger=trigger,
         sources={"messages": Source(topic=tuple(topics), format=BodyFormat.BINARY, options=options)},

@@ -16,14 +16,14 @@ The columns of a row:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP
+from emberq.spark.schema import ARROW_SCHEMA, COLUMNS, TIMESTAMP
 from emberq.wire.journal_batch import HAS_TIMES, HEADER_BYTES, DamagedBatchError, check_crc, header_at
 
 _POSITION_BYTES = 4
@@ -115,20 +115,23 @@ _LOW_DIGITS = 4
 _NS_PER_US = 1000
 
 
-def record_batches(batches: Sequence[ArrowBatch], *, nsqd: str, topic: str) -> Iterator[pa.RecordBatch]:
-    """The rows of `batches`, at least one, in portions of `ROWS_PER_RECORD_BATCH`."""
+def record_batches(
+    batches: Sequence[ArrowBatch], *, nsqd: str, topic: str, columns: Sequence[str] = COLUMNS
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `batches`, at least one, with these columns, in portions of `ROWS_PER_RECORD_BATCH`."""
     runs = _runs(batches)
     count = sum(batch.row_count for batch in batches)
-    columns = [
-        pa.repeat(topic, count),
-        pa.repeat(nsqd, count),
-        _joined([pa.arange(start, end) for start, end in runs]),
-        _joined([page for start, end in runs for page in _ids(start, end)]),
-        _timestamps(batches),
-        pa.nulls(count, pa.int32()),
-        _joined([batch.bodies for batch in batches]),
-    ]
-    rows = pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    made: dict[str, Callable[[], pa.Array]] = {
+        "topic": lambda: pa.repeat(topic, count),
+        "nsqd": lambda: pa.repeat(nsqd, count),
+        "offset": lambda: _joined([pa.arange(start, end) for start, end in runs]),
+        "id": lambda: _joined([page for start, end in runs for page in _ids(start, end)]),
+        "timestamp": lambda: _timestamps(batches),
+        "attempts": lambda: pa.nulls(count, pa.int32()),
+        "body": lambda: _joined([batch.bodies for batch in batches]),
+    }
+    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
+    rows = pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=schema)
     for start in range(0, count, ROWS_PER_RECORD_BATCH):
         yield rows.slice(start, ROWS_PER_RECORD_BATCH)
 

@@ -63,7 +63,9 @@ class RangeReader:
             while self._offset < self._wanted.end:
                 batches = self._next_batches()
                 if batches:
-                    yield from record_batches(batches, nsqd=self._peer.address, topic=place.topic)
+                    yield from record_batches(
+                        batches, nsqd=self._peer.address, topic=place.topic, columns=self._settings.columns
+                    )
         finally:
             self._peer.close()
 
@@ -154,7 +156,7 @@ def newest_bodies(options: Mapping[str, str], *, count: int) -> list[bytes]:
 
     `options` are those of a batch read. Only the ends of the journals are read, however long they are.
     """
-    settings = SourceSettings.of(dict(options) | {"failOnDataLoss": "false"}, Use.BATCH)
+    settings = SourceSettings.of(dict(options) | {"failOnDataLoss": "false", "columns": "body"}, Use.BATCH)
     with closing(JournalSurvey(settings)) as survey:
         journals = survey.first_look()
     if not journals:
@@ -177,7 +179,7 @@ class JournalReplay:
 
     def __init__(self, options: Mapping[str, str], *, start: str, end: str) -> None:
         """`options` are those of format("nsq"); `start` and `end` are written as startingOffsets is."""
-        self._settings = SourceSettings.of(options, Use.BATCH)
+        self._settings = SourceSettings.of(dict(options) | {"columns": "body"}, Use.BATCH)
         self._start, self._end = parse_start(start), parse_start(end)
         self._ranges: list[Range] = []
 
@@ -200,4 +202,4 @@ class JournalReplay:
         """The bodies of the messages, nsqd by nsqd, in portions."""
         for wanted in self._ranges:
             for rows in RangeReader(wanted, self._settings, bytes_per_row=0).read():
-                yield rows.column(rows.schema.names.index("body")).to_pylist()
+                yield rows.column("body").to_pylist()

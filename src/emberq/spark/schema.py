@@ -24,6 +24,8 @@ The other columns of format("nsq") are ignored when written, so rows read from o
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import pyarrow as pa
 from pyspark.sql.types import (
     BinaryType,
@@ -66,6 +68,14 @@ ARROW_SCHEMA = pa.schema(
         pa.field("body", pa.binary()),
     ]
 )
+
+
+COLUMNS = tuple(MESSAGE_SCHEMA.fieldNames())
+
+
+def schema_of(columns: Collection[str]) -> StructType:
+    """The schema of rows that have only these columns."""
+    return StructType([field for field in MESSAGE_SCHEMA.fields if field.name in columns])
 
 
 # Written.

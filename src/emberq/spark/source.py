@@ -32,8 +32,8 @@ from emberq.spark.channel_source import ChannelStreamReader, is_reader_process
 from emberq.spark.error import OptionError, SchemaError
 from emberq.spark.journal_plan import JournalSurvey
 from emberq.spark.journal_source import JournalBatchReader, JournalStreamReader
-from emberq.spark.option import Mode, SinkSettings, SourceSettings, Use
-from emberq.spark.schema import MESSAGE_SCHEMA, check_schema
+from emberq.spark.option import Mode, SinkSettings, SourceSettings, Use, columns_in
+from emberq.spark.schema import MESSAGE_SCHEMA, check_schema, schema_of
 from emberq.spark.sink import BatchSink, StreamSink, reachable
 
 
@@ -45,7 +45,7 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> StructType:
-        return MESSAGE_SCHEMA
+        return schema_of(columns_in(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settings = self._source_settings(schema, Use.BATCH)
@@ -75,12 +75,13 @@ class NsqDataSource(DataSource):
         return StreamSink(reachable(settings, timeout_s=settings.access.retry_timeout_s))
 
     def _source_settings(self, schema: StructType, use: Use) -> SourceSettings:
-        if schema != MESSAGE_SCHEMA:
+        settings = SourceSettings.of(self.options, use)
+        if schema != schema_of(settings.columns):
             raise SchemaError(
                 f"messages have the columns {MESSAGE_SCHEMA.simpleString()}; do not give another schema, but parse the "
                 "column body, as with from_json"
             )
-        return SourceSettings.of(self.options, use)
+        return settings
 
     def _sink_settings(self, schema: StructType, *, overwrite: bool) -> SinkSettings:
         if overwrite:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from emberq.spark.pipeline.progress import ProgressListener, QueryProgress, QuerySign, QueryState
+from emberq.spark.pipeline.progress import MAX_SAMPLES_CHARS, ProgressListener, QueryProgress, QuerySign, QueryState
 
 RUN = "1d6cd5f8-7d4b-4b0a-9b33-0d6e5f1a6b01"
 OFFSETS = {"127.0.0.1:4151": {"clicks": {"journal": "0b5f", "offset": 120}}}
@@ -50,8 +50,19 @@ EVENT: dict[str, Any] = {
     "sink": {"description": "", "numOutputRows": -1},
     "numInputRows": 100,
     "observedMetrics": {
-        "emberq_clicks": {"messages": 100, "bad": 5, "rule known": 2},
-        "emberq view pages": {"rule short": 1},
+        "emberq_clicks": {
+            "messages": 100,
+            "bad": 5,
+            "rule known": 2,
+            "samples": ["?", "{"],
+            "samples known": ["a", "a"],
+        },
+        "emberq view pages": {
+            "rule short": 1,
+            "rule long": 0,
+            "samples short": ["b", "c"],
+            "samples long": [None, None],
+        },
         "emberq output": {"rows": 40},
     },
 }
@@ -62,11 +73,18 @@ def test_a_batch_tells_what_it_read_wrote_and_how_long_its_parts_took() -> None:
     assert (progress.pipeline, progress.query, progress.batch) == ("shop", "counts", 7)
     assert (progress.rows, progress.rows_out) == (100, 40)
     assert (progress.messages, progress.bad) == ({"clicks": 100}, {"clicks": 5})
-    assert progress.failed_rules == {"clicks.known": 2, "pages.short": 1}
+    assert progress.failed_rules == {"clicks.known": 2, "pages.long": 0, "pages.short": 1}
+    assert progress.samples == {"clicks": ["?", "{"], "clicks.known": ["a"], "pages.short": ["b", "c"]}
     assert (progress.duration_ms, progress.durations_ms) == (2000, {"addBatch": 1500, "triggerExecution": 2000})
     assert progress.watermark == "2026-11-15T05:58:00.000Z"
     assert progress.offsets == (OFFSETS,)
     assert (progress.state, progress.error) == (QueryState.RUNNING, "")
+
+
+def test_samples_are_bounded_in_all() -> None:
+    observed = {f"emberq view v{number}": {"samples long": ["x" * 300, "y" * 300]} for number in range(100)}
+    samples = Heard().batch(observedMetrics=observed).samples
+    assert 7000 < sum(len(text) for texts in samples.values() for text in texts) <= MAX_SAMPLES_CHARS
 
 
 def test_rows_arrive_and_leave_over_the_time_since_the_batch_before() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,7 +65,10 @@ def pipeline(nsqd: str, folder: Path) -> Pipeline:
                 expect={"even": Expectation(sql="twice % 2 = 0"), "low": Expectation(sql="twice < 40", action="drop")},  # type: ignore[arg-type]
             )
         },
-        sinks={"doubled": Sink(view="doubled", topic="orders.doubled")},
+        sinks={
+            "doubled": Sink(view="doubled", topic="orders.doubled"),
+            "table": Sink(view="doubled", format="json", table="doubled_orders", options={"compression": "gzip"}),
+        },
     )
 
 
@@ -73,10 +76,16 @@ def test_rows_that_fail_rules_are_counted_and_left_out(spark: SparkSession, nsqd
     nsqd.publish("orders", ORDERS)
     ruled = pipeline(nsqd.http, tmp_path)
     failed: Counter[str] = Counter()
+    samples: dict[str, list[str]] = defaultdict(list)
+    graphs: dict[str, list[str]] = {}
 
     def add(progress: QueryProgress) -> None:
+        graphs[progress.query] = [node["name"] for node in progress.graph]
+        assert progress.rules["orders.positive"] == {"action": "drop", "sql": "n > 0"}
         if progress.query == "doubled":
             failed.update(progress.failed_rules)
+            for name, texts in progress.samples.items():
+                samples[name] += texts
 
     run = PipelineRun(ruled, spark, on_progress=add)
     try:
@@ -85,6 +94,10 @@ def test_rows_that_fail_rules_are_counted_and_left_out(spark: SparkSession, nsqd
     finally:
         run.stop()
     assert documents_of(nsqd.http, "orders.doubled") == [{"topic": "a", "twice": 2}]
+    table = spark.table("doubled_orders")  # a format of Spark, with a table of its catalog, and an option
+    assert [tuple(row) for row in table.collect()] == [("a", 2)]
+    assert all(file.endswith(".json.gz") for file in table.inputFiles())
+    spark.sql("DROP TABLE doubled_orders")
     letters = documents_of(nsqd.http, "orders.bad")
     assert sorted((letter["body"], letter["reason"]) for letter in letters) == sorted(
         [
@@ -100,6 +113,16 @@ def test_rows_that_fail_rules_are_counted_and_left_out(spark: SparkSession, nsqd
         "orders.named": 1,
         "doubled.even": 0,
         "doubled.low": 1,
+    }
+    at = f"orders on {nsqd.http}, offset"
+    assert samples["orders.small"] == [f"{at} 1: {ORDERS[1].decode()}", f"{at} 4: {ORDERS[4].decode()}"]
+    assert f"not JSON; {at} 5: ?" in samples["orders"]
+    assert samples["doubled.low"] == ['{"topic":"b","twice":40}']
+    assert "doubled.even" not in samples
+    assert graphs == {
+        "doubled": ["orders", "doubled", "doubled"],
+        "table": ["orders", "doubled", "table"],
+        "orders-bad": ["orders", "orders-bad"],
     }
 
 

@@ -14,6 +14,8 @@ from emberq.spark.pipeline.model import (
     PipelineError,
     RuleAction,
     Watermark,
+    graph_of,
+    rules_of,
 )
 from emberq.spark.pipeline.toml_file import load_pipeline, read_pipeline
 
@@ -75,6 +77,26 @@ def test_every_key_becomes_a_value() -> None:
     assert pipeline.spark == {"spark.sql.shuffle.partitions": "4"}
 
 
+def test_what_leads_to_a_sink_and_which_rules_are_on_the_way() -> None:
+    text = GOOD.replace("[view.pages]\n", '[view.shop]\nsql = "SELECT page AS pages FROM clicks"\n[view.pages]\n')
+    pipeline = read_pipeline(
+        text.replace('FROM clicks"\n\n[sink', 'FROM shop"\n\n[sink'), file="x", folder=Path()
+    ).pipeline
+    assert [
+        (node["name"], node["kind"], node["uses"]) for node in graph_of(pipeline, pipeline.sinks["pages"], name="p")
+    ] == [
+        ("clicks", "source", []),
+        ("shop", "view", ["clicks"]),
+        ("pages", "view", ["shop"]),
+        ("p", "sink", ["pages"]),
+    ]
+    assert rules_of(pipeline, "pages") == {
+        "clicks.known": {"action": "warn", "sql": "page LIKE '/%'"},
+        "clicks.dated": {"action": "drop", "sql": "at IS NOT NULL"},
+        "pages.short": {"action": "fail", "sql": "length(page) < 100"},
+    }
+
+
 def test_paths_are_relative_to_the_file() -> None:
     pipeline = read_pipeline(GOOD, file="shop.toml", folder=Path("/shop")).pipeline
     assert pipeline.checkpoint == "/shop/data/checkpoint"
@@ -100,6 +122,8 @@ def test_the_examples_are_right(name: str) -> None:
          'shop.toml:8: source.clicks.watermark: the delay "soon" is no interval; write it as "10 minutes"'),
         ("maxRowsPerTrigger", "maxRowPerTrigger",
          'shop.toml:11: source.clicks.options: unknown option "maxRowPerTrigger"; did you mean "maxRowsPerTrigger"?'),
+        ("maxRowsPerTrigger = 1000", 'columns = "body"',
+         "shop.toml:11: source.clicks.options: a pipeline needs all columns of messages; leave the option columns out"),
         ('topic = "pages"', "",
          'shop.toml:16: sink.pages: it does not say where rows go; '
          'add topic = "NAME", path = "DIR" or format = "console"'),

@@ -10,6 +10,7 @@ A pipeline is written as values (`model`) or as TOML (`toml_file`). `PipelineRun
     build         sources, views and sinks as queries of Spark
     run           queries started, watched and stopped
     files         files anywhere; Parquet folders, written exactly once and compacted
+    jdbc          tables of a database, written exactly once
     checkpoint    how far queries have come, and their lag, without Spark
     progress      figures of each batch of a query
     report        progress to a topic, to Prometheus, to a table
@@ -29,6 +30,7 @@ from emberq.spark.pipeline.model import (
     Table,
     View,
     Watermark,
+    WriteMode,
 )
 from emberq.spark.pipeline.run import PipelineFailedError, PipelineRun
 from emberq.spark.pipeline.toml_file import load_pipeline
@@ -49,5 +51,6 @@ __all__ = [
     "Table",
     "View",
     "Watermark",
+    "WriteMode",
     "load_pipeline",
 ]

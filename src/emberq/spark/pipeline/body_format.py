@@ -47,7 +47,17 @@ from pyspark.sql.types import (
 )
 
 from emberq.spark.pipeline.model import BodyFormat, Expectation, RuleAction, SchemaEvolution, Source
-from emberq.spark.pipeline.rule import FAILED, failed_rules, first_failed, or_raised
+from emberq.spark.pipeline.rule import (
+    FAILED,
+    MAX_SHOWN_CHARS,
+    SAMPLES,
+    failed_rules,
+    first_failed,
+    or_raised,
+    rule_counts,
+    rule_samples,
+    samples,
+)
 from emberq.wire.dead_letter import MARK, VERSION
 
 MESSAGE_COLUMNS = {"_topic": "topic", "_nsqd": "nsqd", "_offset": "offset", "_id": "id", "_time": "timestamp"}
@@ -180,9 +190,17 @@ def dead_letters(bad: DataFrame, *, channel: str) -> DataFrame:
 
 
 def counts(source: Source) -> Sequence[Column]:
-    """What a query counts of a source: its messages, and how many bad records they gave."""
+    """What a query counts of a source: its messages, how many bad records they gave, and how many fail each rule."""
     is_first = F.col(_LINE) == 0 if source.format is BodyFormat.JSON_LINES else F.lit(True)
-    return F.count_if(is_first).alias("messages"), F.count(_REASON).alias("bad")
+    return F.count_if(is_first).alias("messages"), F.count(_REASON).alias("bad"), *rule_counts(source.expect)
+
+
+def samples_of(source: Source) -> Sequence[Column]:
+    """Samples of its bad records, and of the messages that fail each rule."""
+    text = F.substring(F.make_valid_utf8(F.col("body").cast("string")), 1, MAX_SHOWN_CHARS)
+    shown = F.concat("topic", F.lit(" on "), "nsqd", F.lit(", offset "), "offset", F.lit(": "), text)
+    is_bad, reason = F.col(_REASON).isNotNull(), F.concat(_REASON, F.lit("; "), shown)
+    return samples(is_bad, reason, SAMPLES), *rule_samples(source.expect, shown)
 
 
 def lines_of(text: str) -> list[str]:

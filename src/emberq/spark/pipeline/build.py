@@ -22,7 +22,7 @@ come behind the others and are no change of the pipeline.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -47,10 +47,13 @@ from emberq.spark.pipeline.body_format import (
     held_to,
     judged,
     lines_of,
+    samples_of,
 )
 from emberq.spark.pipeline.check import access_for, problems_of
 from emberq.spark.pipeline.files import FileSystem
+from emberq.spark.pipeline.jdbc import problems_with
 from emberq.spark.pipeline.model import (
+    JDBC,
     BodyFormat,
     Expectation,
     KeyPath,
@@ -62,8 +65,11 @@ from emberq.spark.pipeline.model import (
     SchemaEvolution,
     Sink,
     Source,
+    graph_of,
+    rules_of,
+    used_by,
 )
-from emberq.spark.pipeline.rule import held_rows, rule_counts
+from emberq.spark.pipeline.rule import held_rows
 
 # Analysis.
 
@@ -227,6 +233,11 @@ class SinkQuery:
     """The definitions that the query's state depends on, by their paths; empty if it keeps none."""
     definitions: Mapping[str, str]
     """All definitions that its rows depend on, by their paths."""
+    graph: Sequence[Mapping[str, Any]]
+    """What leads to the sink, and the sink, for those who watch it: `name`, `kind`, `detail`, and `uses`, the names of
+    what comes before."""
+    rules: Mapping[str, Mapping[str, str]]
+    """The rules on that way by source or view and name: their `action` and condition."""
 
 
 def build(pipeline: Pipeline, spark: SparkSession, *, origin: ProblemOrigin | None = None) -> list[SinkQuery]:
@@ -289,6 +300,8 @@ class _Builder:
                 checkpoint=self._checkpoint(query),
                 state={},
                 definitions=dict(self._source_definitions(name)),
+                graph=graph_of(self._pipeline, sink, name=query),
+                rules=rules_of(self._pipeline, name),
             )
 
     def _query(self, name: str, sink: Sink) -> SinkQuery | None:
@@ -303,6 +316,8 @@ class _Builder:
             where = f"{sink.view} has the columns {', '.join(rows.columns)}"
             self.problems.append(Problem(("sink", name), f"there is no column {', '.join(sorted(missing))}", where))
             return None
+        if sink.format == JDBC:
+            self.problems += problems_with(name, sink, rows.schema, self._spark)
         definitions = dict(self._definitions(sink.view))
         return SinkQuery(
             name=name,
@@ -311,6 +326,8 @@ class _Builder:
             checkpoint=self._checkpoint(name),
             state=definitions if _is_stateful(_analyzed(rows)) else {},
             definitions=definitions,
+            graph=graph_of(self._pipeline, sink, name=name),
+            rules=rules_of(self._pipeline, sink.view),
         )
 
     def _checkpoint(self, query: str) -> str:
@@ -397,10 +414,12 @@ class _Builder:
         messages = self._spark.readStream.format("nsq").options(**options).load()
         found = judged(messages, source, self._columns(name), name=name)
         columns = self._columns(name)
-        if source.expect and self._are_conditions(("source", name), good_rows(found, columns), source.expect):
+        if source.expect:
+            if not self._are_conditions(("source", name), good_rows(found, columns), source.expect):
+                return found
             found = held_to(source.expect, found, columns, name=name)
-            return found.observe(f"{OBSERVED}{name}", *counts(source), *rule_counts(source.expect))
-        return found.observe(f"{OBSERVED}{name}", *counts(source))
+        samples = samples_of(source) if self._pipeline.samples else ()
+        return found.observe(f"{OBSERVED}{name}", *counts(source), *samples)
 
     def _are_conditions(self, path: KeyPath, rows: DataFrame, rules: Mapping[str, Expectation]) -> bool:
         """Whether rules are conditions over the columns of these rows. If not, that is a problem."""
@@ -456,7 +475,7 @@ class _Builder:
             if view.expect:
                 if not self._are_conditions(("view", name), rows, view.expect):
                     return
-                rows = held_rows(rows, view.expect, view=name)
+                rows = held_rows(rows, view.expect, view=name, has_samples=self._pipeline.samples)
             rows.createOrReplaceTempView(name)
 
     def _definitions(self, view: str) -> Iterator[tuple[str, str]]:
@@ -465,11 +484,9 @@ class _Builder:
         if view in pipeline.sources:
             yield from self._source_definitions(view)
         if view in pipeline.views:
-            sql = pipeline.views[view].sql
-            yield f"view.{view}.sql", " ".join(sql.split())
-            for name in (*pipeline.sources, *pipeline.views):
-                if name != view and re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE):
-                    yield from self._definitions(name)
+            yield f"view.{view}.sql", " ".join(pipeline.views[view].sql.split())
+            for name in used_by(pipeline, view):
+                yield from self._definitions(name)
 
     def _source_definitions(self, name: str) -> Iterator[tuple[str, str]]:
         """What is said of a source that decides which rows it has. Whether a column may be missing does not."""

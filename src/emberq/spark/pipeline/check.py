@@ -16,6 +16,7 @@ from emberq.spark.error import OptionError
 from emberq.spark.option import OPTIONS, SinkSettings, SourceSettings, Use
 from emberq.spark.pipeline.model import (
     AVAILABLE_NOW,
+    JDBC,
     BadRecords,
     BodyFormat,
     Expectation,
@@ -27,6 +28,7 @@ from emberq.spark.pipeline.model import (
     Sink,
     Source,
     Watermark,
+    WriteMode,
 )
 from emberq.wire.parameter import is_valid_name
 
@@ -138,6 +140,8 @@ def _of_bad_records(path: KeyPath, bad: BadRecords) -> Iterator[Problem]:
 
 def _of_source_options(path: KeyPath, source: Source, pipeline: Pipeline) -> Iterator[Problem]:
     yield from _of_options_set_elsewhere((*path, "options"), source.options)
+    if "columns" in {key.lower() for key in (*pipeline.options, *source.options)}:
+        yield Problem((*path, "options"), "a pipeline needs all columns of messages", "leave the option columns out")
     if not source.topic and not source.topic_pattern:
         return
     topics = {"topic": ",".join(source.topic)} if source.topic else {"topicPattern": source.topic_pattern}
@@ -152,7 +156,7 @@ def _of_sink(name: str, sink: Sink, pipeline: Pipeline) -> Iterator[Problem]:
     known = [*pipeline.sources, *pipeline.views]
     if sink.view not in known:
         yield Problem((*path, "from"), f"there is no source or view {quoted(sink.view)}", _nearest(sink.view, known))
-    if sink.topic and (sink.path or sink.format):
+    if sink.topic and (sink.path or sink.format or sink.table):
         yield Problem(path, "a sink is a topic or a path, not both", "make two sinks of it, from the same view")
     elif not (sink.topic or sink.path or sink.format):
         yield Problem(path, "it does not say where rows go", 'add topic = "NAME", path = "DIR" or format = "console"')
@@ -161,14 +165,72 @@ def _of_sink(name: str, sink: Sink, pipeline: Pipeline) -> Iterator[Problem]:
     if sink.topic:
         yield from _of_topic((*path, "topic"), sink.topic)
         yield from _of_sink_options(path, sink, pipeline)
-    if sink.path and sink.output_mode is not OutputMode.APPEND:
+    if sink.format == JDBC:
+        yield from _of_database(path, sink)
+    else:
+        for key in _OF_DATABASES:
+            if getattr(sink, key) not in ("", (), WriteMode.APPEND):
+                yield Problem((*path, key), "only a database has it", f'add format = "{JDBC}", or leave it out')
+    yield from _of_files(path, sink)
+
+
+_OF_DATABASES = ("url", "user", "password_env", "password_file", "mode", "key", "jar")
+_FILE_FORMATS = ("", "parquet", "json", "csv", "orc", "text", "avro", "xml")
+"""Those that are only added to. What else can be at a path, such as Delta, may also be able to change rows."""
+
+
+def _of_files(path: KeyPath, sink: Sink) -> Iterator[Problem]:
+    if sink.path and sink.format in _FILE_FORMATS and sink.output_mode is not OutputMode.APPEND:
         yield Problem(
             (*path, "output_mode"),
             f"files are only added to, and {quoted(sink.output_mode)} would change rows",
             'leave it out; a result with a window and a watermark is written when it is final, with "append"',
         )
-    if (sink.partition_by or sink.partition_by_time) and not sink.path:
+    if (sink.partition_by or sink.partition_by_time) and not (sink.path or sink.table):
         yield Problem(path, "partitions are folders, and this sink has no path", "leave partition_by out")
+    elif sink.partition_by_time and sink.format not in ("", "parquet"):
+        yield Problem(
+            (*path, "partition_by_time"),
+            f"date and hour are made for Parquet, and this is {sink.format}",
+            "make the columns in a view and name them in partition_by",
+        )
+
+
+_POSTGRES = "jdbc:postgresql:"
+_SET_FOR_DATABASES = ("url", "dbtable", "query", "user", "driver", "isolationlevel")
+
+
+def _of_database(path: KeyPath, sink: Sink) -> Iterator[Problem]:
+    """Problems of a sink that is a table of a database. `jdbc` looks at its columns, driver and password later."""
+    if sink.path:
+        yield Problem((*path, "path"), "a database has tables, not paths", "leave it out")
+    if not sink.url.startswith(_POSTGRES):
+        told = f"{quoted(sink.url)} is not a PostgreSQL" if sink.url else "it does not say which database"
+        yield Problem((*path, "url"), told, f'write url = "{_POSTGRES}//HOST/DATABASE"; other databases are not known')
+    if "password=" in sink.url.lower():
+        yield Problem((*path, "url"), "it has a password, which everyone who reads this file sees", _PASSWORD_REMEDY)
+    if not sink.table:
+        yield Problem(path, "it does not say which table", 'add table = "NAME"')
+    if sink.password_env and sink.password_file:
+        yield Problem((*path, "password_env"), "password_file says too where the password is", "leave one of them out")
+    if sink.mode is WriteMode.UPSERT and not sink.key:
+        yield Problem((*path, "mode"), "it does not say by which columns a row is known", 'add key = ["id"]')
+    if sink.key and sink.mode is WriteMode.APPEND:
+        yield Problem((*path, "key"), "rows that are appended need none", 'add mode = "upsert", or leave it out')
+    if sink.mode is WriteMode.APPEND and sink.output_mode is not OutputMode.APPEND:
+        yield Problem(
+            (*path, "output_mode"),
+            f"with {quoted(sink.output_mode)} rows come again when they change, and each would be another row",
+            'add mode = "upsert" and key = [...]',
+        )
+    for key in sink.options:
+        if "password" in key.lower():
+            yield Problem((*path, "options", key), "everyone who reads this file would see it", _PASSWORD_REMEDY)
+        elif key.lower() in _SET_FOR_DATABASES:
+            yield Problem((*path, "options", key), "this is no option here", "there are url, table, user and jar")
+
+
+_PASSWORD_REMEDY = "name the file or the variable that holds it, with password_file or password_env"  # noqa: S105
 
 
 def _of_sink_options(path: KeyPath, sink: Sink, pipeline: Pipeline) -> Iterator[Problem]:

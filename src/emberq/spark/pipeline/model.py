@@ -32,13 +32,18 @@ a line:
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
 
 from emberq.spark.error import NsqSparkError
 
 DEFAULT_TRIGGER = "1s"
 AVAILABLE_NOW = "available-now"
+JDBC = "jdbc"
+"""The format of a sink that is a table of a database."""
 PROGRESS_TOPIC = "emberq.pipelines"
 
 
@@ -77,6 +82,15 @@ class OutputMode(enum.StrEnum):
     APPEND = "append"
     UPDATE = "update"
     COMPLETE = "complete"
+
+
+class WriteMode(enum.StrEnum):
+    """What becomes of a row in a database whose key the table has already."""
+
+    APPEND = "append"
+    """Every row is a new one."""
+    UPSERT = "upsert"
+    """It replaces the row with that key."""
 
 
 class RuleAction(enum.StrEnum):
@@ -166,17 +180,19 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """Where the rows of a view go: a topic, a folder of files, or whatever Spark can write a stream to.
+    """Where the rows of a view go: a topic, a folder of files, a database, or whatever Spark can write a stream to.
 
     A topic gets the column `body`, or else the whole row as JSON. Parquet is written exactly once and can be compacted
-    (`files`).
+    (`files`), and so is a table of a database (`jdbc`), which the fields from `url` on describe.
     """
 
     view: str
     topic: str = ""
     path: str = ""
     format: str = ""
-    """Of Spark: `console`, `memory`, or of the files in `path`, which are Parquet unless this says otherwise."""
+    """`jdbc`, or any of Spark: `console`, `memory`, `delta`; of the files in `path`, which are Parquet without it."""
+    table: str = ""
+    """A table of the database, or of a catalog of Spark: `shop.orders`."""
     partition_by: tuple[str, ...] = ()
     partition_by_time: str = ""
     """A timestamp column from which partitions `date` and `hour` are made, in UTC."""
@@ -184,9 +200,22 @@ class Sink:
     trigger: str = ""
     """The sink's own trigger; empty: the pipeline's."""
     options: Mapping[str, str] = field(default_factory=dict)
+    url: str = ""
+    """The database, as `jdbc:postgresql://host/name`."""
+    user: str = ""
+    password_env: str = ""
+    """The environment variable that holds the password."""
+    password_file: str = ""
+    """Instead of `password_env`: the file that holds it."""
+    mode: WriteMode = WriteMode.APPEND
+    key: tuple[str, ...] = ()
+    """To upsert: the columns by which the table knows a row."""
+    jar: str = ""
+    """The driver of the database; empty: Debian's, unless Spark has one already."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_mode", OutputMode(self.output_mode))
+        object.__setattr__(self, "mode", WriteMode(self.mode))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,17 +234,69 @@ class Pipeline:
     """The interval of batches, such as `10s`. `available-now`: read what is there now, then end."""
     progress_topic: str = PROGRESS_TOPIC
     """Where progress is published; empty: nowhere."""
+    samples: bool = True
+    """Whether progress has samples of bad records and of rows that fail a rule."""
     spark: Mapping[str, str] = field(default_factory=dict)
     """Settings of Spark."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options of format("nsq") for every use of `nsqd` or `lookupd`: those of TLS, and timeouts."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """What the daemons at `nsqd` or `lookupd` are shown: the options `authSecret` and `lookupdSecret`."""
 
     @property
     def access_options(self) -> dict[str, str]:
-        """The options of format("nsq") that say where NSQ is, and what it is shown."""
-        if self.nsqd:
-            return {"nsqd": ",".join(self.nsqd), **self.secrets}
-        return {"lookupd": ",".join(self.lookupd), **self.secrets} if self.lookupd else {}
+        """The options of format("nsq") that say where NSQ is, how it is reached, and what it is shown."""
+        if not (self.nsqd or self.lookupd):
+            return {}
+        where = {"nsqd": ",".join(self.nsqd)} if self.nsqd else {"lookupd": ",".join(self.lookupd)}
+        return {**where, **self.options, **self.secrets}
+
+
+# What leads where.
+
+
+def used_by(pipeline: Pipeline, view: str) -> list[str]:
+    """The sources, tables and earlier views that the SQL of a view names."""
+    if view not in pipeline.views:
+        return []
+    sql, earlier = pipeline.views[view].sql, takewhile(lambda name: name != view, pipeline.views)
+    known = (*pipeline.sources, *pipeline.tables, *earlier)
+    return [name for name in known if re.search(rf"\b{re.escape(name)}\b", sql, re.IGNORECASE)]
+
+
+def graph_of(pipeline: Pipeline, sink: Sink, *, name: str) -> list[dict[str, Any]]:
+    """What leads to a sink of this name, the first ones first, and the sink."""
+    steps = [
+        {"name": step, **_kind_of(pipeline, step), "uses": used_by(pipeline, step)}
+        for step in _leading_to(pipeline, sink.view)
+    ]
+    detail = sink.topic or sink.table or sink.path or sink.format
+    return [*steps, {"name": name, "kind": "sink", "detail": detail, "uses": [sink.view]}]
+
+
+def rules_of(pipeline: Pipeline, view: str) -> dict[str, dict[str, str]]:
+    """The rules of a view and of all that it is made of, by source or view and name."""
+    held: dict[str, Source | View] = {**pipeline.sources, **pipeline.views}
+    return {
+        f"{step}.{name}": {"action": rule.action.value, "sql": " ".join(rule.sql.split())}
+        for step in _leading_to(pipeline, view)
+        if step in held
+        for name, rule in held[step].expect.items()
+    }
+
+
+def _leading_to(pipeline: Pipeline, view: str) -> list[str]:
+    found = [name for used in used_by(pipeline, view) for name in _leading_to(pipeline, used)]
+    return list(dict.fromkeys([*found, view]))
+
+
+def _kind_of(pipeline: Pipeline, name: str) -> dict[str, str]:
+    if name in pipeline.sources:
+        source = pipeline.sources[name]
+        return {"kind": "source", "detail": ", ".join(source.topic) or source.topic_pattern}
+    if name in pipeline.tables:
+        return {"kind": "table", "detail": pipeline.tables[name].path}
+    return {"kind": "view", "detail": ""}
 
 
 # Problems.

@@ -7,8 +7,12 @@ Lines are shown on terminals and published as JSON to the topic `emberq.pipeline
      "rows_in_per_second": 800.1, "rows_out": 37, "rows_out_per_second": 24.7, "lag": 12, "duration_ms": 1263,
      "durations_ms": {"addBatch": 980, …}, "state_rows": 310, "watermark": "2026-11-15T06:08:00.000Z",
      "messages": {"clicks": 1200}, "bad": {"clicks": 3},
-     "failed_rules": {"clicks.has_user": 2}, "offsets": [{"127.0.0.1:4151": {"clicks": …}}],
-     "sources": [{"description": "nsq: clicks on 127.0.0.1:4151", "metrics": {"minOffsetsBehindLatest": 12, …}}]}
+     "failed_rules": {"clicks.has_user": 2}, "rules": {"clicks.has_user": {"action": "warn", "sql": "user IS NOT …"}},
+     "samples": {"clicks.has_user": ["clicks on 127.0.0.1:4151, offset 183249: …"]},
+     "offsets": [{"127.0.0.1:4151": {"clicks": …}}],
+     "sources": [{"description": "nsq: clicks on 127.0.0.1:4151", "metrics": {"minOffsetsBehindLatest": 12, …}}],
+     "graph": [{"name": "clicks", "kind": "source", "detail": "clicks", "uses": []},
+       {"name": "counts", "kind": "sink", "detail": "clicks.counts", "uses": ["clicks"]}]}
 
 There are lines without a batch too: when a query starts, every two seconds while no batch ends, and when the query
 ends. They repeat what was last known, with the lag of that moment, no rows and no duration. So summing lines counts
@@ -23,7 +27,7 @@ from __future__ import annotations
 import enum
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
@@ -33,13 +37,15 @@ from pyspark.sql import SparkSession
 
 from emberq.spark.pipeline.build import OBSERVED
 from emberq.spark.pipeline.checkpoint import journal_offsets
-from emberq.spark.pipeline.rule import OBSERVED_VIEW, RULE_COUNT
+from emberq.spark.pipeline.rule import OBSERVED_VIEW, RULE_COUNT, SAMPLES
 
 OBSERVED_OUTPUT = "emberq output"
 """The name under which a query counts the rows to its sink. No source can have it."""
 OUTPUT_COUNT = "rows"
 NOT_COUNTED = -1
 """What Spark reports as the rows of a sink that is a function, as the one for Parquet files here."""
+MAX_SAMPLES_CHARS = 8000
+"""The length of all samples of a batch. nsqadmin takes reports of up to 64 KiB, with four bytes for some characters."""
 MS_PER_SECOND = 1000
 
 _log = logging.getLogger(__name__)
@@ -90,11 +96,17 @@ class QueryProgress:
     """How many messages of each source were bad."""
     failed_rules: Mapping[str, int] = field(default_factory=dict)
     """How many rows did not meet each rule, by source or view and rule: `clicks.has_user`."""
+    rules: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """What those rules are: `action` and `sql`."""
+    samples: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Some of the bad records, by source, and of the rows that did not meet a rule, by rule."""
     offsets: tuple[Any, ...] = ()
     """Where the batch ended in each source."""
     sources: tuple[Mapping[str, Any], ...] = ()
     """What each source is, and how far it is behind its journals, by the names that Spark's source for Kafka has. Spark
     itself describes a source in Python by a Java address, and asks it for no metrics."""
+    graph: Sequence[Mapping[str, Any]] = ()
+    """The sources, tables and views that lead to the sink, and the sink: `name`, `kind`, `detail`, `uses`."""
 
     def sign_of_life(self, sign: QuerySign, *, lag: int | None = None) -> QueryProgress:
         """The progress at a moment without a batch. Rates stay while there is something to read."""
@@ -112,6 +124,7 @@ class QueryProgress:
             messages={},
             bad={},
             failed_rules={},
+            samples={},
         )
         if lag and sign.state is QueryState.RUNNING:
             return told
@@ -233,6 +246,7 @@ def progress_of(document: Mapping[str, Any], *, pipeline: str, query: str, inter
         messages={source: metrics["messages"] for source, metrics in sources.items()},
         bad={source: metrics["bad"] for source, metrics in sources.items()},
         failed_rules=_failed_rules(observed),
+        samples=_samples(observed),
         offsets=tuple(_offsets(source.get("endOffset")) for source in document["sources"]),
         sources=tuple(described(source) for source in document["sources"]),
     )
@@ -240,11 +254,32 @@ def progress_of(document: Mapping[str, Any], *, pipeline: str, query: str, inter
 
 def _failed_rules(observed: Mapping[str, Any]) -> dict[str, int]:
     return {
-        f"{name.removeprefix(OBSERVED_VIEW).removeprefix(OBSERVED)}.{key.removeprefix(RULE_COUNT)}": count
+        f"{_view_of(name)}.{key.removeprefix(RULE_COUNT)}": count
         for name, metrics in sorted(observed.items())
         for key, count in metrics.items()
         if key.startswith(RULE_COUNT)
     }
+
+
+def _view_of(observed: str) -> str:
+    """The source or view whose observation has this name."""
+    return observed.removeprefix(OBSERVED_VIEW).removeprefix(OBSERVED)
+
+
+def _samples(observed: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The samples, as many as `MAX_SAMPLES_CHARS` has room for."""
+    found: dict[str, list[str]] = {}
+    room = MAX_SAMPLES_CHARS
+    for name, metrics in sorted(observed.items()):
+        for key, texts in metrics.items():
+            if not key.startswith(SAMPLES):
+                continue
+            told = f"{_view_of(name)}{key.removeprefix(SAMPLES).replace(' ', '.', 1)}"
+            for text in dict.fromkeys(text for text in texts if text is not None):
+                room -= len(text)
+                if room >= 0:
+                    found.setdefault(told, []).append(text)
+    return found
 
 
 def described(source: Mapping[str, Any]) -> dict[str, Any]:

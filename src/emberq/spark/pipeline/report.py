@@ -37,6 +37,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import accumulate
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -95,11 +96,16 @@ class ProgressReporter:
         access_options: Mapping[str, str],
         topic: str,
         on_progress: Callable[[QueryProgress], None] | None,
+        outlines: Mapping[str, Mapping[str, Any]] | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Without `access_options` the lag is unknown. Without them, or with an empty `topic`, nothing is published."""
+        """`outlines` has, by query, what every line of it says: its `graph` and `rules`.
+
+        Without `access_options` the lag is unknown. Without them, or with an empty `topic`, nothing is published.
+        """
         self._pipeline = pipeline
         self._on_progress = on_progress
+        self._outlines = outlines or {}
         self._clock = clock or SystemClock()
         access = Access.of(parse_options(access_options, Use.SINK)) if access_options else None
         self._lag = JournalLag(access and _waiting_at_most(LAG_TIMEOUT_S, access))
@@ -155,7 +161,7 @@ class ProgressReporter:
         self._lag.close()
 
     def _tell(self, news: QueryProgress | QuerySign) -> None:
-        progress = self._completed(news)
+        progress = replace(self._completed(news), **self._outlines.get(news.query, {}))
         self._last[progress.query] = progress
         if self._on_progress is not None:
             self._on_progress(progress)

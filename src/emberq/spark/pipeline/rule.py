@@ -9,7 +9,8 @@ A condition that is null is not met. A row of a source that is dropped is a bad 
 (`body_format.held_to`); of a view it is only counted.
 
 A query counts the rows that fail each rule while it runs. The counts are observed under the name of the source, or of
-the view behind `OBSERVED_VIEW`; `progress` tells them as `clicks.has_user`.
+the view behind `OBSERVED_VIEW`; `progress` tells them as `clicks.has_user`. Beside each count are samples: of the rows
+of a batch that fail, the first and the last in the order of their text, as much of them as `MAX_SHOWN_CHARS`.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ OBSERVED_VIEW = "emberq view "
 """The prefix of what a query observes of a view. No source can have it."""
 RULE_COUNT = "rule "
 """The prefix of the count of a rule among what is observed."""
+SAMPLES = "samples"
+"""What samples are observed as: of bad records; and of a rule, with a blank and its name behind it."""
 FAILED = "_emberq_failed"
 """The column of the names of the rules that a row does not meet."""
 
 MAX_SHOWN_CHARS = 300
-"""How much of a row the error of a rule shows."""
+"""How much of a row the error of a rule shows, or a sample."""
 
 
 def failed_rules(rules: Mapping[str, Expectation]) -> Column:
@@ -56,10 +59,22 @@ def rule_counts(rules: Mapping[str, Expectation]) -> Sequence[Column]:
     return [F.count_if(F.array_contains(FAILED, name)).alias(f"{RULE_COUNT}{name}") for name in rules]
 
 
-def held_rows(rows: DataFrame, rules: Mapping[str, Expectation], *, view: str) -> DataFrame:
+def rule_samples(rules: Mapping[str, Expectation], shown: Column) -> Sequence[Column]:
+    """Samples of the rows that fail each rule. `shown` tells of a row."""
+    return [samples(F.array_contains(FAILED, name), shown, f"{SAMPLES} {name}") for name in rules]
+
+
+def samples(condition: Column, shown: Column, name: str) -> Column:
+    """Up to two of the rows that meet a condition."""
+    found = F.when(condition, shown)
+    return F.array(F.min(found), F.max(found)).alias(name)
+
+
+def held_rows(rows: DataFrame, rules: Mapping[str, Expectation], *, view: str, has_samples: bool = True) -> DataFrame:
     """The rows of a view, without those that a rule drops. One that must not be raises an error."""
-    judged = rows.withColumn(FAILED, failed_rules(rules)).observe(f"{OBSERVED_VIEW}{view}", *rule_counts(rules))
     shown = F.substring(F.to_json(F.struct(*[F.col(f"`{name}`") for name in rows.columns])), 1, MAX_SHOWN_CHARS)
+    observed = [*rule_counts(rules), *(rule_samples(rules, shown) if has_samples else ())]
+    judged = rows.withColumn(FAILED, failed_rules(rules)).observe(f"{OBSERVED_VIEW}{view}", *observed)
     kept = judged.where(first_failed(rules, RuleAction.DROP).isNull())
     return kept.where(or_raised(rules, F.concat(F.lit(f"view {view}: the row "), shown))).drop(FAILED)
 

@@ -63,7 +63,8 @@ from emberq.spark.pipeline.build import (
 )
 from emberq.spark.pipeline.check import access_for, trigger_seconds
 from emberq.spark.pipeline.files import FileSystem, ParquetFolder
-from emberq.spark.pipeline.model import OutputMode, Pipeline, PipelineError, Problem, ProblemOrigin, Sink
+from emberq.spark.pipeline.jdbc import DatabaseTable
+from emberq.spark.pipeline.model import JDBC, OutputMode, Pipeline, PipelineError, Problem, ProblemOrigin, Sink
 from emberq.spark.pipeline.progress import (
     OBSERVED_OUTPUT,
     OUTPUT_COUNT,
@@ -374,6 +375,7 @@ class PipelineRun:
             access_options=access_for(pipeline, {}),
             topic=pipeline.progress_topic,
             on_progress=self._on_progress,
+            outlines={query.name: {"graph": query.graph, "rules": query.rules} for query in queries},
         )
         self._reporter.start()
         names = {self._spark_name(query): query.name for query in queries}
@@ -409,12 +411,16 @@ class PipelineRun:
         if sink.topic:
             options = access_for(self._pipeline, sink.options) | dict(sink.options) | {"topic": sink.topic}
             return _into_topic(writer, sink, options).start()
+        if sink.format == JDBC:
+            return writer.foreachBatch(DatabaseTable(sink, name=self._spark_name(query)).write).start()
         if sink.path and sink.format in ("", PARQUET):
             folder = ParquetFolder(sink.path, partition_by=sink.partition_by, partition_by_time=sink.partition_by_time)
             return writer.foreachBatch(folder.write).start()
         if sink.partition_by:
             writer = writer.partitionBy(*sink.partition_by)
         writer = writer.format(sink.format).options(**sink.options)
+        if sink.table:
+            return writer.toTable(sink.table)
         return writer.start(sink.path) if sink.path else writer.start()
 
 

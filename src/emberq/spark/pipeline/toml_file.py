@@ -124,7 +124,7 @@ _KINDS: dict[str, tuple[str, type[Any]]] = {
 }
 _SPELLED = {"view": "from"}
 """Fields of Sink that have another name in TOML."""
-_PATHS = ("path", "checkpoint")
+_PATHS = ("path", "checkpoint", "password_file", "jar")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class _Reader:
             field: self._tables(key, document.get(key, {}), made_of) for key, (field, made_of) in _KINDS.items()
         }
         plain = {key: value for key, value in document.items() if key not in _KINDS}
-        hidden = {field for field, _ in _KINDS.values()}
+        hidden = {*(field for field, _ in _KINDS.values()), "secrets"}  # those stand in no file
         fields |= self._fields(Pipeline, plain, (), hidden=hidden)
         return Pipeline(**({"name": "", "checkpoint": ""} | fields))
 
@@ -216,6 +216,10 @@ class _Reader:
         if kind is str:
             text = _text(value)
             return str(self._folder / text) if path[-1] in _PATHS and text and "://" not in text else text
+        if kind is bool:
+            if not isinstance(value, bool):
+                raise ValueError("it must be true or false")
+            return value
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
             try:
                 return kind(value)
