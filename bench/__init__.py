@@ -6,7 +6,9 @@ client libraries are measured does it use one, ours among them:
     python -m bench                                  measure the nsqd beside this interpreter
     python -m bench --peer /path/to/another/nsqd     run both by turns and compare
     python -m bench --nsqd 127.0.0.1:4150            measure one that is already running
-    python -m bench --clients                        measure emberq's client beside pynsq, gnsq and ansq
+    python -m bench --clients                        measure emberq's client beside pynsq, gnsq and ansq, and
+                                                     emberq beside NATS, Redis and RabbitMQ
+    python -m bench --only 'queue-*'                 the latter alone
 
 The parts, from the bytes upwards:
 
@@ -27,7 +29,7 @@ The parts, from the bytes upwards:
     scenario     the table of works
     comparison   rounds by turns
     crew         worker processes in Python, for client libraries
-    clients      client libraries side by side, on one nsqd
+    clients      client libraries side by side, on one nsqd, and queues with theirs
     report       progress, tables, Markdown, JSON
 
 Rates on a shared machine wander; the CPU that nsqd spends per message wanders far less, so every work

@@ -46,7 +46,13 @@ def _show(outcome: Outcome, contest: Contest, options: Options) -> None:
     print("\n\n".join(report.tables(outcome, contest, options)))
     for side, version in outcome.servers.items():
         print(f"{side}: {version}")
-    for caution in report.cautions(outcome):
+    for queue, version in contest.versions.items():
+        print(f"{queue}: {version}")
+    for promise in report.promises(contest, options):
+        print(f"confirmed, {promise}")
+    for absence in contest.absences:
+        print(absence)
+    for caution in (*report.cautions(outcome), *contest.cautions):
         print(f"caution: {caution}")
     for failure in (*outcome.failures, *contest.failures):
         print(f"FAILED {failure}", file=sys.stderr)

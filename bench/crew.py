@@ -32,7 +32,7 @@ class Tally:
     """What one worker or generator did.
 
     `timed` messages were done by `timed_until_s`, which a load may set itself where its last messages tell
-    nothing about the rate; else all of them were, at the end.
+    nothing about the rate; else all of them were, at the end. So does `started_s`, where a load had to prepare.
     """
 
     published: int = 0
@@ -148,7 +148,7 @@ def _timed(load: Load) -> Tally:
     ended_s, cpu_after_s = time.monotonic(), time.process_time()
     return replace(
         tally,
-        started_s=started_s,
+        started_s=tally.started_s or started_s,
         timed_until_s=tally.timed_until_s or ended_s,
         cpu_s=cpu_after_s - cpu_before_s,
     )

@@ -31,6 +31,12 @@ def bodies(count: int) -> list[bytes]:
     return [source.randbytes(BODY_BYTES) for _ in range(count)]
 
 
+def mixed_bodies(count: int) -> list[bytes]:
+    """The same of 20 to 2000 bytes."""
+    source = Random(count)
+    return [source.randbytes(source.randint(20, 2000)) for _ in range(count)]
+
+
 def identify(settings: bytes) -> bytes:
     return b"IDENTIFY\n" + SIZE.pack(len(settings)) + settings
 

@@ -9,12 +9,19 @@ from pathlib import Path
 
 _MODEL_NAME = re.compile(r"^model name\s*:\s*(.+)$", re.MULTILINE)
 _CPU_INFO = Path("/proc/cpuinfo")
+_CPU_TIMES = Path("/proc/stat")
 
 
 def processor() -> str:
     """The model of its CPU; where /proc does not tell (ARM, for one), at least its architecture."""
     found = _MODEL_NAME.search(_CPU_INFO.read_text(errors="replace"))
     return found[1].strip() if found else platform.machine()
+
+
+def stolen_s() -> float:
+    """CPU that the host has given to others while this machine wanted it, on all cores, since the machine began."""
+    total = _CPU_TIMES.read_text().split("\n", 1)[0].split()
+    return int(total[8]) / os.sysconf("SC_CLK_TCK")
 
 
 def description() -> str:

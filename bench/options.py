@@ -7,10 +7,12 @@ import fnmatch
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.clients.queue_server import QueueProgram
+from bench.clients.queue_work import NSQ_CLIENTS, QUEUE_WORKS, SERVERS, QueueSource, QueueWork
 from bench.clients.work import WORKS, Work
 from bench.scenario import SCENARIOS, Scenario
 from bench.server import Binary, Running, Server, Source
@@ -18,7 +20,8 @@ from bench.stage import Size
 
 _NSQD_BESIDE_PYTHON = Path(sys.executable).parent / "nsqd"
 
-_ALL: tuple[Scenario | Work, ...] = (*SCENARIOS, *WORKS)
+_CLIENT_WORKS: tuple[Work | QueueWork, ...] = (*WORKS, *QUEUE_WORKS)
+_ALL: tuple[Scenario | Work | QueueWork, ...] = (*SCENARIOS, *_CLIENT_WORKS)
 
 _QUICK_DIVISOR = 50
 _QUICK_SECONDS = 1.0
@@ -33,7 +36,9 @@ class Options:
     ours: Source
     peer: Source | None
     scenarios: tuple[Scenario, ...]
-    client_works: tuple[Work, ...]
+    client_works: tuple[Work | QueueWork, ...]
+    queue_programs: Mapping[str, QueueProgram]
+    data_parent: Path | None
     rounds: int
     consumers: int
     shuffled: bool
@@ -46,7 +51,12 @@ class Options:
     many: int | None
     is_quick: bool
 
-    def size(self, work: Scenario | Work) -> Size:
+    def queue_source(self, queue: str) -> QueueSource:
+        """The servers for a queue. Clients that others made run on the peer, if there is one: it is their nsqd."""
+        nsqd = self.peer if self.peer is not None and queue != NSQ_CLIENTS[0] else self.ours
+        return QueueSource(nsqd=nsqd, programs=self.queue_programs, data_parent=self.data_parent)
+
+    def size(self, work: Scenario | Work | QueueWork) -> Size:
         """What was asked for, else the work's own size, else a fraction of it for a quick look."""
         usual = work.size
         if self.is_quick:
@@ -76,7 +86,12 @@ def parse(arguments: Sequence[str]) -> Options:
         ours=_ours(given),
         peer=_peer(given),
         scenarios=tuple(scenario for scenario in SCENARIOS if scenario.name in chosen),
-        client_works=tuple(work for work in WORKS if work.name in chosen),
+        client_works=tuple(work for work in _CLIENT_WORKS if work.name in chosen),
+        queue_programs={
+            queue: QueueProgram(name=name, path=getattr(given, name.replace("-", "_")))
+            for queue, name in SERVERS.items()
+        },
+        data_parent=given.data_parent,
         rounds=given.rounds or (3 if given.peer and not given.quick else 1),
         consumers=given.consumers,
         shuffled=given.shuffle_fin,
@@ -113,7 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     works = "\n".join(f"  {work.name:<28}{work.summary}" for work in _ALL)
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Measure an nsqd, two of them side by side, or client libraries side by side.",
+        description="Measure an nsqd, two of them, client libraries, or queues with their clients side by side.",
         epilog=f"works, with bodies of 20 to 2000 B unless they say otherwise:\n{works}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -133,6 +148,10 @@ def _add_servers(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--peer", type=_program, metavar="PATH", help="another nsqd to compare with, by turns")
     group.add_argument("--binary-flag", action="append", default=[], help="further flag for our nsqd")
     group.add_argument("--peer-flag", action="append", default=[], help="further flag for the peer")
+    for name in SERVERS.values():
+        group.add_argument(
+            f"--{name}", type=_program, metavar="PATH", help="the one to start for the works queue-* (default: on PATH)"
+        )
     group.add_argument("--data-parent", type=Path, metavar="DIR", help="where the data folders are made")
 
 
@@ -153,7 +172,7 @@ def _add_amounts(parser: argparse.ArgumentParser) -> None:
 
 
 def _names(*, clients: bool) -> list[str]:
-    return [work.name for work in (WORKS if clients else SCENARIOS)]
+    return [work.name for work in (_CLIENT_WORKS if clients else SCENARIOS)]
 
 
 def _works(pattern: str) -> list[str]:

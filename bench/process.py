@@ -28,6 +28,19 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
+def session_cpu_s(pid: int) -> float:
+    """The same of all processes in the session of one that leads it: a server may consist of several."""
+    found = 0.0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended meanwhile
+        if int(fields[3]) == pid:
+            found += (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+    return found
+
+
 def rss_bytes(pid: int) -> int:
     """Memory that the process holds in RAM."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES

@@ -15,6 +15,7 @@ from typing import TextIO
 from bench import machine
 from bench.clients.contest import Contest, times_best_other
 from bench.clients.plan import LIBRARIES
+from bench.clients.queue_work import QUEUES, QueueWork
 from bench.comparison import OURS, PEER, Outcome, Row
 from bench.metric import Metric
 from bench.options import Options
@@ -35,7 +36,7 @@ class Progress:
         self._line = ""
 
     def began(self, *, work: str, side: str, round_number: int) -> None:
-        self._line = f"{work:<24}{side:<8}round {round_number}/{self._rounds}"
+        self._line = f"{work:<24}{side:<9}round {round_number}/{self._rounds}"
         if self._is_terminal:
             self._write(f"{_CLEAR_LINE}{self._line}  ...")
 
@@ -78,6 +79,27 @@ def contest_table(contest: Contest) -> str:
     return _table([head, *(_contest_cells(row) for row in contest.rows)])
 
 
+def queue_table(contest: Contest) -> str:
+    """The queues side by side: the median, and the lowest and the highest round."""
+    queues = [queue for queue in QUEUES if any(queue in row.values for row in contest.queue_rows)]
+    lines = [
+        [row.work, row.measure, *(_spread(row, queue) for queue in queues), _times(times_best_other(row))]
+        for row in contest.queue_rows
+    ]
+    return _table([["work", "measure", *queues, "x best other"], *lines])
+
+
+def promises(contest: Contest, options: Options) -> list[str]:
+    """What a confirmation means in each row of queues."""
+    return [
+        f"{work.name}, {queue}: {setting.confirmed}"
+        for work in options.client_works
+        if isinstance(work, QueueWork)
+        for queue, setting in work.settings.items()
+        if queue in contest.versions
+    ]
+
+
 def _table(lines: list[list[str]]) -> str:
     """Aligned Markdown, which reads well here and in a document. The first line is the head."""
     head, *others = lines
@@ -104,6 +126,13 @@ def _times(ratio: float | None) -> str:
 def _median(row: Row, side: str) -> str:
     value = row.median(side)
     return "" if value is None else quantity(value, row.unit)
+
+
+def _spread(row: Row, side: str) -> str:
+    values = row.values.get(side, [])
+    if len(values) < 2:
+        return _median(row, side)
+    return f"{_median(row, side)} ({quantity(min(values), '')} to {quantity(max(values), '')})"
 
 
 def _aligned(cells: list[str], widths: list[int]) -> str:
@@ -148,7 +177,10 @@ def section(outcome: Outcome, contest: Contest, options: Options) -> str:
         f"Measured on {datetime.now(UTC):%Y-%m-%d}, {rounds}; above 1 x, ours is better.",
         f"Machine: {machine.description()}; the generator runs on Python {platform.python_version()}.",
         *(f"{side.capitalize()}: {version}." for side, version in outcome.servers.items()),
-        *(f"Caution: {caution}." for caution in cautions(outcome)),
+        *(f"{queue}: {version}." for queue, version in contest.versions.items()),
+        *(f"Confirmed, {promise}." for promise in promises(contest, options)),
+        *(f"{absence}." for absence in contest.absences),
+        *(f"Caution: {caution}." for caution in (*cautions(outcome), *contest.cautions)),
         *(f"Failed: {failure}." for failure in (*outcome.failures, *contest.failures)),
     ]
     listed = "\n".join(f"- {fact}" for fact in facts)
@@ -156,10 +188,11 @@ def section(outcome: Outcome, contest: Contest, options: Options) -> str:
 
 
 def tables(outcome: Outcome, contest: Contest, options: Options) -> list[str]:
-    """One of servers, one of clients, whichever has anything in it."""
+    """One of servers, one of clients, one of queues: those that have anything in them."""
     servers = [table(outcome, has_peer=options.peer is not None)] if outcome.rows else []
     clients = [contest_table(contest)] if contest.rows else []
-    return servers + clients
+    queues = [queue_table(contest)] if contest.queue_rows else []
+    return servers + clients + queues
 
 
 def document(outcome: Outcome, contest: Contest, options: Options) -> str:
@@ -178,6 +211,8 @@ def document(outcome: Outcome, contest: Contest, options: Options) -> str:
         "shuffled_fin": options.shuffled,
         "results": [_result(row, ratio=row.ratio) for row in outcome.rows],
         "clients": [_result(row, ratio=times_best_other(row)) for row in contest.rows],
+        "queues": [_result(row, ratio=times_best_other(row)) for row in contest.queue_rows],
+        "queue_versions": contest.versions,
         "failures": [*outcome.failures, *contest.failures],
     }
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -78,7 +78,7 @@ Source = Binary | Running
 
 @contextmanager
 def _process(binary: Binary, folder: Path, flags: Sequence[str]) -> Iterator[Server]:
-    with _held_address() as address, _held_address() as http_address:
+    with held_address() as address, held_address() as http_address:
         yield from _process_at(address, http_address, binary, folder, flags)
 
 
@@ -101,17 +101,17 @@ def _process_at(
         process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, start_new_session=True)
     try:
         for each in (address, http_address):
-            _wait_until_it_accepts(process, each)
+            wait_until_it_accepts(process, each)
         yield Server(address, process.pid, http_address, data)
     except (LoadFailure, OSError) as failure:
-        raise LoadFailure(f"{reason(failure)}{_end_of(log)}") from failure
+        raise LoadFailure(f"{reason(failure)}{end_of(log)}") from failure
     finally:
         process.kill()
         process.wait()
 
 
 @contextmanager
-def _held_address() -> Iterator[Address]:
+def held_address() -> Iterator[Address]:
     """A free port that the system gives to no other process meanwhile: bound and not listened on.
 
     SO_REUSEADDR, which every nsqd sets too, lets the server listen there all the same.
@@ -123,20 +123,22 @@ def _held_address() -> Iterator[Address]:
         yield host, port
 
 
-def _wait_until_it_accepts(process: subprocess.Popen[bytes], address: Address) -> None:
-    deadline = time.monotonic() + _START_LIMIT_S
+def wait_until_it_accepts(
+    process: subprocess.Popen[bytes], address: Address, *, name: str = "nsqd", limit_s: float = _START_LIMIT_S
+) -> None:
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise LoadFailure(f"nsqd ended with exit code {process.returncode} before it accepted a connection")
+            raise LoadFailure(f"{name} ended with exit code {process.returncode} before it accepted a connection")
         try:
             socket.create_connection(address, timeout=1).close()
         except OSError:
             time.sleep(_LOOK_EVERY_S)
         else:
             return
-    raise LoadFailure(f"nsqd accepted no connection within {_START_LIMIT_S:g} s")
+    raise LoadFailure(f"{name} accepted no connection within {limit_s:g} s")
 
 
-def _end_of(log: Path) -> str:
+def end_of(log: Path) -> str:
     lines = log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
     return "".join(f"\n    log: {line}" for line in lines)

@@ -1,4 +1,4 @@
-"""Client libraries side by side, on the same nsqd: emberq's own, and those that Python users of NSQ know.
+"""Client libraries side by side: those of NSQ on the same nsqd, and those of other queues on their own servers.
 
     quota            when a run is over, and what was done by then
     job              what a library is to do, and in which way
@@ -7,11 +7,16 @@
     pynsq_driver     }  one for each library: connects, and does a job
     gnsq_driver      }
     ansq_driver      }
+    nats_driver      }
+    redis_driver     }  the same for queues that are not NSQ
+    rabbitmq_driver  }
     plan             a job and who does it, as a value that is sent to a worker process
-    work             the table of works
+    work             the table of works on one nsqd
+    queue_server     servers of other queues, started for a run
+    queue_work       the table of works in which queues are compared, each with its own server
     contest          rounds by turns, and how many times the best of the others ours is
 
-What makes it fair:
+What makes it fair among the clients of NSQ (`queue_work` has its own rules):
 
 - One nsqd (ours, or the one that was named), one connection, messages of the same size, and the same number of them in
   flight or unconfirmed, for everybody.

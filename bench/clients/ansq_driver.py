@@ -43,7 +43,7 @@ class AnsqLoad(AsyncioLoad):
             if job.way is Way.PUBLISH_MANY:
                 answer = await writer.mpub(job.topic, *job.bodies)
             else:
-                answer = await writer.pub(job.topic, job.body)
+                answer = await writer.pub(job.topic, next(self.bodies))
             if not getattr(answer, "is_ok", False):
                 raise ServerRefused(f"ansq was answered {answer!r}")
 

@@ -18,6 +18,7 @@ class AsyncioLoad(ABC):
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.bodies = job.bodies_by_turns()
 
     @abstractmethod
     async def work(self, quota: Quota) -> None: ...

@@ -48,7 +48,7 @@ class EmberqLoad(AsyncioLoad):
             if job.way is Way.PUBLISH_MANY:
                 await self.publish_again_and_again(lambda: producer.publish_many(job.topic, job.bodies), quota)
             else:
-                await self.publish_again_and_again(lambda: producer.publish(job.topic, job.body), quota)
+                await self.publish_again_and_again(lambda: producer.publish(job.topic, next(self.bodies)), quota)
 
     def _consumer(self, handler: Callable[[Message], Awaitable[None]] | None = None) -> Consumer:
         job = self.job

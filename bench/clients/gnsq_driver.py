@@ -22,6 +22,7 @@ class GnsqLoad:
 
     def __init__(self, job: Job) -> None:
         self._job = job
+        self._bodies = job.bodies_by_turns()
         self._over = Event()
         self._quota = Quota(job.messages, on_over=self._over.set)
         self._until_s = 0.0
@@ -67,13 +68,13 @@ class GnsqLoad:
             if job.way is Way.PUBLISH_MANY:
                 producer.multipublish(job.topic, job.bodies)
             else:
-                producer.publish(job.topic, job.body)
+                producer.publish(job.topic, next(self._bodies))
             job.published(self._quota)
 
     def _publish_at_once(self, producer: gnsq.Producer) -> None:
         job = self._job
         while not self._quota.is_over:
-            results = [producer.publish(job.topic, job.body, raise_error=False) for _ in range(job.width)]
+            results = [producer.publish(job.topic, next(self._bodies), raise_error=False) for _ in range(job.width)]
             for result in results:
                 result.get()
                 job.published(self._quota)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -9,7 +11,8 @@ from bench.clients.quota import Quota
 from bench.connection import Address
 from bench.crew import Tally
 from bench.failure import Miscounted
-from bench.frame import BODY_BYTES
+
+_TOLERATED_SHARE = 0.1  # a run may end in the middle of a turn of bodies
 
 
 class Way(Enum):
@@ -27,12 +30,22 @@ class Way(Enum):
         return self in (Way.BATCHES, Way.HANDLER, Way.ITERATION)
 
 
+class Durability(Enum):
+    """What has become of a message when its publication is confirmed."""
+
+    SYNCED = "synced"  # it is on the disk
+    SECOND = "second"  # it is written to a file, which is synced each second
+    WRITTEN = "written"  # it is written to a file, and the operating system has it
+    MEMORY = "memory"  # the server has it in memory
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """Do `messages` messages, or as many as can be done in `seconds`.
 
     `width` is how many may be unanswered: messages in flight of a consumer, publications under way of a producer.
-    `bodies` are those of one publication: a single one, unless they are published in batches.
+    `bodies` are those of one publication if they are published in batches, else publications take them by turns.
+    `durability` is for queues of which a publisher says how they are kept.
     """
 
     way: Way
@@ -43,25 +56,40 @@ class Job:
     seconds: float
     width: int
     bodies: tuple[bytes, ...]
+    durability: Durability = Durability.MEMORY
 
     @property
     def nsqd(self) -> str:
         """The address as client libraries take it."""
         return "{}:{}".format(*self.address)
 
-    @property
-    def body(self) -> bytes:
-        return self.bodies[0]
+    def bodies_by_turns(self) -> Iterator[bytes]:
+        """Without end."""
+        return itertools.cycle(self.bodies)
 
     def published(self, quota: Quota) -> None:
         """One more publication was confirmed."""
-        quota.add(len(self.bodies) * BODY_BYTES, len(self.bodies))
+        quota.add(0, len(self.bodies) if self.way is Way.PUBLISH_MANY else 1)
 
     def tally(self, quota: Quota) -> Tally:
         """What was done by the time the quota was over."""
         if quota.count == 0:
             raise Miscounted(f"not a single message within {self.seconds:g} s")
-        if quota.body_bytes != quota.count * BODY_BYTES:
-            raise Miscounted(f"{quota.count} messages with {quota.body_bytes} bytes, {BODY_BYTES} each were published")
+        if self.way.is_consuming:
+            self._check_bodies(quota)
         consumed, published = (quota.count, 0) if self.way.is_consuming else (0, quota.count)
-        return Tally(delivered=consumed, published=published, timed=quota.count, timed_until_s=quota.ended_s)
+        return Tally(
+            delivered=consumed,
+            published=published,
+            timed=quota.count,
+            started_s=quota.began_s,
+            timed_until_s=quota.ended_s,
+        )
+
+    def _check_bodies(self, quota: Quota) -> None:
+        """What was consumed is as long as what was published; bodies of several lengths are so on the average."""
+        sizes = [len(body) for body in self.bodies]
+        usual = sum(sizes) / len(sizes)
+        tolerated = 0.0 if min(sizes) == max(sizes) else usual * _TOLERATED_SHARE
+        if abs(quota.body_bytes / quota.count - usual) > tolerated:
+            raise Miscounted(f"{quota.count} messages with {quota.body_bytes} bytes, {usual:g} each were published")

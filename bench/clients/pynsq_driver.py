@@ -52,7 +52,7 @@ class PynsqLoad(AsyncioLoad):
             if job.way is Way.PUBLISH_MANY:
                 writer.mpub(job.topic, bodies, callback=confirmed)
             else:
-                writer.pub(job.topic, job.body, callback=confirmed)
+                writer.pub(job.topic, next(self.bodies), callback=confirmed)
 
         def confirmed(_: object, answer: object) -> None:
             if answer == b"OK":

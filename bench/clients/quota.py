@@ -19,8 +19,14 @@ class Quota:
         """Messages done in time, and how long their bodies were together."""
         self.body_bytes = 0
         self.is_over = False
+        self.began_s = 0.0
+        """When it began, on the clock that all processes share, if the driver had to prepare something before."""
         self.ended_s = 0.0
-        """When it was over, on the clock that all processes share."""
+        """When it was over, on the same clock."""
+
+    def begin(self) -> None:
+        """All is prepared: the time counts from here."""
+        self.began_s = time.monotonic()
 
     def add(self, body_bytes: int, count: int = 1) -> None:
         """One more message is done, or `count` of them; those that come too late do not count."""

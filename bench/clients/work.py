@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bench import frame
 from bench.clients.job import Job, Way
-from bench.clients.plan import ClientPlan
+from bench.clients.plan import LIBRARIES, ClientPlan
 from bench.metric import Metric
 from bench.stage import Effort, Size, Stage
 
@@ -26,6 +26,10 @@ class Work:
     size: Size
     way: Way
     width: int
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        return LIBRARIES
 
     def flags(self, messages: int) -> tuple[str, ...]:
         """nsqd keeps everything in memory."""

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from bench.clients.queue_work import QUEUE_WORKS
 from bench.clients.work import WORKS
 from bench.options import Options, parse
 from bench.scenario import SCENARIOS
@@ -55,7 +56,7 @@ def test_the_names_of_works_differ_and_each_uniform_work_has_a_mixed_one() -> No
 def test_works_for_clients_are_done_when_they_are_asked_for() -> None:
     assert parsed().client_works == ()
     clients = parsed("--clients")
-    assert (clients.scenarios, clients.client_works) == ((), WORKS)
+    assert (clients.scenarios, clients.client_works) == ((), (*WORKS, *QUEUE_WORKS))
     some = parsed("--only", "client-batches", "mpub")
     assert [scenario.name for scenario in some.scenarios] == ["mpub"]
     assert [work.name for work in some.client_works] == ["client-batches"]

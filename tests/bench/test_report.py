@@ -148,4 +148,4 @@ def test_progress_is_one_line_a_run_where_there_is_no_terminal() -> None:
     progress.began(work="mpub", side="ours", round_number=2)
     progress.ended([Metric("rate", 1e6, "msg/s", "higher")])
     progress.close()
-    assert stream.getvalue() == "mpub                    ours    round 2/3  rate 1.00 M msg/s\n"
+    assert stream.getvalue() == "mpub                    ours     round 2/3  rate 1.00 M msg/s\n"

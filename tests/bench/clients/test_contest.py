@@ -6,8 +6,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
+from bench import machine
 from bench.clients.contest import hold, times_best_other
 from bench.clients.job import Way
+from bench.clients.queue_work import QUEUE_WORKS, QueueWork, Setting
 from bench.clients.work import Work
 from bench.comparison import Row
 from bench.failure import LoadFailure
@@ -46,7 +48,7 @@ class Pretence(Work):
         return [Metric("rate", self.rates[library], "msg/s", "higher")]
 
 
-def options_for(work: Work, *, rounds: int) -> Options:
+def options_for(work: Work | QueueWork, *, rounds: int) -> Options:
     return replace(parse(["--nsqd", "127.0.0.1:1", "--rounds", str(rounds)]), client_works=(work,))
 
 
@@ -73,6 +75,27 @@ def test_a_library_that_fails_is_told_and_left_out_and_the_others_go_on() -> Non
     contest = hold(options_for(Pretence(rates=rates), rounds=1), Diary())
     assert contest.failures == ["pretence: ansq, round 1: lost a message"]
     assert times_best_other(contest.rows[0]) == 30.0
+
+
+def test_a_queue_that_is_not_there_is_told_and_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    work = replace(QUEUE_WORKS[0], settings={"emberq": Setting(confirmed="yes"), "redis": Setting(confirmed="no")})
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(QueueWork, "run", lambda *_, **__: [Metric("in: rate", 5.0, "msg/s", "higher")])
+    contest = hold(options_for(work, rounds=2), Diary())
+    assert contest.absences == ["redis is left out: there is no redis-server on PATH"]
+    assert contest.rows == []
+    assert [row.values for row in contest.queue_rows] == [{"emberq": [5.0, 5.0]}]
+
+
+def test_a_run_during_which_the_host_took_the_machine_away_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter(range(1, 100))
+    monkeypatch.setattr(Pretence, "run", lambda *_: [Metric("rate", next(rates), "msg/s", "higher")])
+    monkeypatch.setattr(Pretence, "libraries", ("emberq",))
+    thefts = iter([0.0, 1e6, 1e6, 1e6])  # all of the machine during the first run, nothing during the second
+    monkeypatch.setattr(machine, "stolen_s", lambda: next(thefts))
+    contest = hold(options_for(Pretence(), rounds=1), Diary())
+    assert contest.rows[0].values == {"emberq": [2]}
+    assert contest.cautions == []
 
 
 @pytest.mark.parametrize(

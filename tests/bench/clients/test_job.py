@@ -47,6 +47,17 @@ def test_a_publication_counts_all_its_messages() -> None:
     assert done.count == 3
 
 
+def test_bodies_of_several_lengths_are_taken_by_turns_and_are_so_long_on_the_average() -> None:
+    mixed = job(Way.PUBLISH, bytes(100), bytes(300))
+    assert [len(body) for body, _ in zip(mixed.bodies_by_turns(), range(3), strict=False)] == [100, 300, 100]
+    done = quota()
+    done.add(8 * 200, 8)
+    done.end()
+    assert job(Way.BATCHES, bytes(100), bytes(300)).tally(done).delivered == 8
+    with pytest.raises(Miscounted, match="8 messages with 1600 bytes, 300 each were published"):
+        job(Way.BATCHES, bytes(300)).tally(done)
+
+
 def test_a_run_without_any_message_is_none() -> None:
     done = quota()
     done.end()
