@@ -188,14 +188,14 @@ def test_nsqd_says_how_to_get_what_authorization_needs(base: Install, tmp_path: 
 
 
 def test_the_lock_files_add_up_and_nothing_heavy_is_in_the_first() -> None:
-    base, spark, dev = (
-        locked(name) for name in ("requirements.lock", "requirements-spark.lock", "requirements-dev.lock")
-    )
+    base, spark, dev, bench = (locked(f"requirements{layer}.lock") for layer in ("", "-spark", "-dev", "-bench"))
     assert not base & spark
     assert not (base | spark) & dev
+    assert not (base | spark | dev) & bench
     assert needed_by(PROJECT["dependencies"]) <= base
     assert {Requirement(text).name for text in PROJECT["optional-dependencies"]["spark"]} <= spark
     assert "pytest" in dev
+    assert {"aio-pika", "nats-py", "redis"} <= bench
 
 
 def locked(name: str) -> set[str]:

@@ -47,6 +47,7 @@ OF_NO_SINGLE_MODULE = {
     "spark/test_bench.py": "a benchmark, in tests that need Spark",
     "test_base_install.py": "the installed package",
     "test_house.py": "all modules",
+    "test_other_platforms.py": "all that runs on Windows and macOS",
     "test_public_api.py": "of what is public, over all packages",
     "test_import_directions.py": "all modules",
 }
@@ -57,7 +58,7 @@ SHARED_CLASS_NAMES = {
     "Java": "Py4J finds the interfaces of a listener in a nested class of this name",
 }
 
-MODULE_LIMIT = 245
+MODULE_LIMIT = 249
 """As many as there are. A new one needs a reason that stands in its first sentence."""
 
 VAGUE = re.compile(r"\b(nobody|somebody|whoever|everybody|anybody)\b", re.IGNORECASE)

@@ -24,8 +24,12 @@ from typing import Any, Self, TypeVar
 from emberq.base.task import LoopThread
 from emberq.lookupd.daemon import Nsqlookupd
 from emberq.lookupd.options import LookupdOptions
-from emberq.nsqd.daemon import Nsqd
-from emberq.nsqd.options import NsqdOptions
+
+try:
+    from emberq.nsqd.daemon import Nsqd
+    from emberq.nsqd.options import NsqdOptions
+except ModuleNotFoundError as missing:  # one of those that only POSIX systems have
+    raise ImportError(f"emberq.embedded runs nsqd, which needs Linux or macOS: {missing}") from missing
 
 __all__ = ["Embedded", "EmbeddedThread"]
 

@@ -16,7 +16,7 @@ MAX_SHOWN_BYTES = 5_000
 
 def identified(nsqd: NsqdHarness) -> Client:
     client = nsqd.connect()
-    client.identify(**{name: name[0] * 1_000_000 for name in NAMES})
+    client.identify(**{name: name[0] * 12_000 for name in NAMES})
     return client
 
 

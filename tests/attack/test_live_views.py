@@ -8,7 +8,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from emberq.admin import live as module
+from emberq.admin import audience as module
 from tests.support.admin_rig import AdminThread, EventReader
 from tests.support.cluster_rig import topic_entry
 from tests.support.recording_daemon import RecordingDaemon

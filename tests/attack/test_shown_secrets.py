@@ -201,7 +201,8 @@ def test_a_replay_shows_each_daemon_its_secret(
 
 
 def test_a_pipeline_shows_its_secrets_and_does_not_tell_them() -> None:
-    access = {"lookupd": "a:1", "authSecret": NSQD_SECRET, "lookupdSecret": LOOKUPD_SECRET}
+    secrets = {"authSecret": NSQD_SECRET, "lookupdSecret": LOOKUPD_SECRET}
+    access = {"lookupd": "https://a:1", "tls": "true", "tlsCaFile": "/ca.pem", **secrets}
     pipeline = archive_pipeline(["orders"], "/archive", access=access, trigger="1s", options={})
     assert pipeline.access_options == access
     assert NSQD_SECRET not in repr(pipeline)

@@ -141,6 +141,17 @@ def test_without_a_secret_spark_is_told_where_nsq_is_and_nothing_else() -> None:
     assert options_from("--lookupd-http-address=a:1", "--lookupd-http-address=b:1") == {"lookupd": "a:1,b:1"}
 
 
+def test_spark_asks_by_https_as_the_flags_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = options_from(
+        "--nsqd-http-address=a:4152", "--tls-root-ca-file=ca.pem", "--tls-cert=c.pem", "--tls-key=c.key"
+    )
+    files = {"tlsCaFile": "ca.pem", "tlsCertFile": "c.pem", "tlsKeyFile": "c.key"}
+    assert given == {"nsqd": "a:4152", "tls": "true", **{name: str(tmp_path / file) for name, file in files.items()}}
+    assert options_from("--tls") == {"nsqd": "127.0.0.1:4151", "tls": "true"}
+    assert options_from("--tls-insecure") == {"nsqd": "127.0.0.1:4151", "tls": "true", "tlsVerify": "false"}
+
+
 def test_secrets_for_spark_come_from_files_or_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "secret"
     path.write_text("for nsqlookupds\n")

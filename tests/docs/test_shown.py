@@ -17,9 +17,10 @@ import pytest
 from emberq import client
 from emberq.admin.access.gate import Visitor
 from emberq.admin.access.user import Role
-from emberq.admin.alert import Alert, AlertKey, RuleFinding, encode_message
+from emberq.admin.alert import Alert, AlertKey, RuleFinding
 from emberq.admin.audit import ActionOutcome, Audit, AuditedAction
 from emberq.admin.rule import BUILT_IN, RuleSet
+from emberq.admin.webhook import encode_message
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.base.flag import parse_flags
 from emberq.base.settings import SettingTable
@@ -244,7 +245,7 @@ def test_the_limits_of_the_operations_guide_are_limits() -> None:
 async def test_the_audit_line_of_the_admin_guide_is_one(tmp_path: Path) -> None:
     _, shown = (json.loads(block.text) for block in blocks(DOCS / "ADMIN.md") if block.kind == "json")
     request = Request("DELETE", "/api/topics/orders", remote_address=shown["remote"])
-    action = AuditedAction(action=shown["action"], topic=shown["topic"])
+    action = AuditedAction(action=shown["action"], topic=shown["topic"], count=shown["count"])
     audit = Audit(str(tmp_path / "audit"), clock=ManualClock())
     await audit.record(request, Visitor("ada", Role.ADMIN), action, ActionOutcome.DONE, "")
     written = json.loads((tmp_path / "audit").read_text())

@@ -88,6 +88,7 @@ PASSED_BY = {
         "broker/classic",
         "broker/deferred",
         "broker/in_flight",
+        "broker/layout",  # when the oldest message was published
         "broker/queue",
         "http/browser",  # whether a page of another site asks
         "nsqd/api/argument",
@@ -98,10 +99,12 @@ PASSED_BY = {
         "spark/channel_source",  # whether this is the process of a reader
     },
     "One admin page": {
+        "admin/absence",  # compares each look with those before
         "admin/alert",  # the look held against the rules
         "admin/attention",
         "admin/rule",
         "admin/access/user",  # what a role may do
+        "admin/document",  # the figures as JSON
         "admin/history",  # keeps each look
         "admin/options",
         "admin/web/asset",  # the names of scripts and styles

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from emberq.admin.daemon import Nsqadmin
-from emberq.admin.live import encode_in_pieces
+from emberq.admin.document import encode_in_pieces
 from emberq.admin.options import AdminOptions
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.cluster.node_stats import StatsReader

@@ -49,6 +49,8 @@ class Plan:
     # If given, all that the consumer knows. It asks there every second, the shortest interval that pynsq takes.
     lookupd_http_address: str = ""
     lookup_interval_s: int = 1
+    # If given, nsqlookupd is asked by HTTPS, and shown this and the certificate.
+    lookupd_secret: str = ""
     message_count: int = 10_000
     # The first messages go out as one PUB each, the others in MPUBs of this many.
     single_count: int = 1_000
@@ -71,6 +73,11 @@ class Plan:
     deferred: tuple[int, ...] = tuple(range(1, 1_000, 50))
     abandoned: tuple[int, ...] = tuple(range(9_000, 10_000, 50))
     touched: tuple[int, ...] = tuple(range(9_001, 10_000, 50))
+
+    @property
+    def lookupd_url(self) -> str:
+        """Where the consumer asks."""
+        return f"{'https' if self.lookupd_secret else 'http'}://{self.lookupd_http_address}"
 
     @property
     def singles(self) -> list[int]:

@@ -47,6 +47,7 @@ CHANNEL = ChannelStats(
     redriven_count=14,
     dropped_count=15,
     expired_count=16,
+    oldest_age_ns=2500 * NS_PER_MS,
 )
 TOPIC = TopicStats(
     name="orders",
@@ -172,6 +173,7 @@ def test_a_topic_has_one_series_for_each_number_in_stats(name: str, value: float
         ("nsqd_channel_redriven_total", 14),
         ("nsqd_channel_dropped_total", 15),
         ("nsqd_channel_expired_total", 16),
+        ("nsqd_channel_oldest_message_age_seconds", 2.5),
         ("nsqd_channel_paused", 1),
         ("nsqd_channel_clients", 3),
         ("nsqd_channel_client_ready", 30),

@@ -24,6 +24,7 @@ def test_the_first_pattern_that_fits_a_topic_counts() -> None:
                 "orders.*:max-depth=1_000:max-bytes=0x1000",
                 "*#ephemeral:ttl=1m30s",
                 "audit:journal-max-bytes=5",
+                "shard-?:max-depth=7",
             )
         )
     )
@@ -31,6 +32,8 @@ def test_the_first_pattern_that_fits_a_topic_counts() -> None:
     assert limits_of("orders.us") == TopicLimits(max_depth=1000, max_bytes=4096)
     assert limits_of("tail#ephemeral") == TopicLimits(ttl_ns=90 * NS_PER_SECOND)
     assert limits_of("audit") == TopicLimits(journal_max_bytes=5)
+    assert limits_of("shard-1") == TopicLimits(max_depth=7)
+    assert limits_of("shard-10") is None
     assert limits_of("order") is None
     assert topic_limits(NsqdOptions())("orders") is None
 

@@ -10,7 +10,7 @@ import re
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
@@ -60,6 +60,19 @@ class ClosedCluster:
         body: bytes = b"",
     ) -> Answer:
         """One request. Without `headers` it shows the secret."""
+        with self.asking(daemon, listener=listener, shows_certificate=shows_certificate, headers=headers) as ask:
+            return ask(method, target, body)
+
+    @contextmanager
+    def asking(
+        self,
+        daemon: str,
+        *,
+        listener: str = "HTTPS",
+        shows_certificate: bool = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> Iterator[Callable[[str, str, bytes], Answer]]:
+        """Requests on one connection, which is opened again when the daemon has closed it."""
         host, port = self.address(daemon, listener)
         if listener == "HTTP":
             connection = HTTPConnection(host, port, timeout=PATIENCE_S)
@@ -67,11 +80,15 @@ class ClosedCluster:
             context = self.context(shows_certificate=shows_certificate)
             connection = HTTPSConnection(host, port, timeout=PATIENCE_S, context=context)
         shown = {"Authorization": f"Bearer {self.secret}"} if headers is None else headers
-        try:
+
+        def ask(method: str, target: str, body: bytes) -> Answer:
             connection.request(method, target, body, dict(shown))
             response = connection.getresponse()
             received = {name.lower(): value for name, value in response.getheaders()}
             return Answer(response.status, received, response.read())
+
+        try:
+            yield ask
         finally:
             connection.close()
 
@@ -93,11 +110,12 @@ class ClosedCluster:
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     @contextmanager
-    def running(self, daemon: str, *listeners: str) -> Iterator[None]:
+    def running(self, daemon: str, *listeners: str, flags: Sequence[str] = ()) -> Iterator[None]:
         """The daemon, until it is told to stop."""
         log_path = self.logs[daemon] = self.folder / f"{daemon}.log"
         with log_path.open("wb") as log:
-            process = subprocess.Popen([*_command(daemon), f"--config={self.config(daemon)}"], stdout=log, stderr=log)
+            command = [*_command(daemon), f"--config={self.config(daemon)}", *flags]
+            process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
             wait_until(lambda: process.poll() is not None or set(listeners) <= set(self._listening(daemon)))
             assert process.poll() is None, log_path.read_text()
@@ -127,12 +145,12 @@ def prepared(folder: Path) -> ClosedCluster:
 
 
 @contextmanager
-def closed_cluster(folder: Path) -> Iterator[ClosedCluster]:
-    """A cluster whose nsqd has registered."""
+def closed_cluster(folder: Path, *nsqd_flags: str) -> Iterator[ClosedCluster]:
+    """A cluster whose nsqd has registered. The flags close nothing that the files leave open."""
     cluster = prepared(folder)
     with ExitStack() as running:
         running.enter_context(cluster.running("nsqlookupd", "TCP", "HTTPS"))
-        running.enter_context(cluster.running("nsqd", "TCP", "HTTP", "HTTPS"))
+        running.enter_context(cluster.running("nsqd", "TCP", "HTTP", "HTTPS", flags=nsqd_flags))
         running.enter_context(cluster.running("nsqadmin", "HTTPS"))
         wait_until(lambda: "registered with nsqlookupd" in cluster.logs["nsqd"].read_text())
         yield cluster

@@ -149,6 +149,10 @@ class NsqdProcess:
 
     def _wait(self) -> int:
         """The exit code, when it has ended."""
-        exit_code = self._process.wait(PATIENCE_S)
+        try:
+            exit_code = self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()  # one that does not stop must not outlive the test
+            raise
         self._held_ports = hold_ports(self.log)
         return exit_code

@@ -27,9 +27,6 @@ from emberq.base.settings import LOOKUPD_SECRET_VARIABLE, SECRET_VARIABLE, read_
 from emberq.base.text import parse_duration, quoted
 from emberq.cli.context import COMMAND_LINE, add_context_flag, secret_variable
 from emberq.cli.terminal import CommandError, CommandParser, Terminal
-from emberq.cluster.topology import ClusterAddresses, Topology
-from emberq.cluster.upstream import Credentials, Upstreams
-from emberq.http.client import HttpClient
 from emberq.wire.parameter import is_valid_name
 
 if TYPE_CHECKING:
@@ -37,6 +34,8 @@ if TYPE_CHECKING:
 
     from emberq.client import Consumer
     from emberq.client.config import ClientConfig
+    from emberq.cluster.topology import ClusterAddresses
+    from emberq.cluster.upstream import Upstreams
 
 
 # Values.
@@ -114,15 +113,6 @@ def add_security_flags(parser: CommandParser, *, asks_lookupd: bool = False) -> 
     group.add_argument("--tls-cert", type=Path, metavar="FILE", help="client certificate, with --tls-key")
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     group.add_argument("--tls-insecure", action="store_true", help="do not verify the server's certificate")
-    _add_secret_flags(group, asks_lookupd=asks_lookupd)
-
-
-def add_secret_flags(parser: CommandParser) -> None:
-    """For subcommands that speak HTTP alone. Read the flags with `auth_secret` and `lookupd_secret`."""
-    _add_secret_flags(parser.add_argument_group("security"), asks_lookupd=True)
-
-
-def _add_secret_flags(group: argparse._ArgumentGroup, *, asks_lookupd: bool) -> None:
     group.add_argument(
         "--auth-secret-file",
         type=Path,
@@ -233,6 +223,8 @@ def add_cluster_flags(parser: CommandParser) -> None:
 
 def addresses(arguments: argparse.Namespace) -> ClusterAddresses:
     """The addresses to ask. CommandError if both kinds are given."""
+    from emberq.cluster.topology import ClusterAddresses
+
     nsqds = nsqd_http_addresses(arguments)
     if arguments.lookupd_http_address and nsqds:
         if arguments.address_place == COMMAND_LINE:
@@ -243,6 +235,9 @@ def addresses(arguments: argparse.Namespace) -> ClusterAddresses:
 
 def upstreams(arguments: argparse.Namespace) -> Upstreams:
     """The client that asks them. CommandError if a file cannot be used."""
+    from emberq.cluster.upstream import Credentials, Upstreams
+    from emberq.http.client import HttpClient
+
     security = client_config(arguments)
     http = HttpClient(connect_timeout_ns=CONNECT_TIMEOUT_NS, request_timeout_ns=REQUEST_TIMEOUT_NS, tls=security.tls)
     credentials = Credentials(
@@ -258,6 +253,8 @@ async def topic_nsqds(arguments: argparse.Namespace, ask: Upstreams, terminal: T
 
     nsqlookupds that do not answer are noted.
     """
+    from emberq.cluster.topology import Topology
+
     asked = addresses(arguments)
     if not asked.lookupds:
         return list(asked.nsqds)

@@ -15,12 +15,11 @@ Without --topic the topic and its channel are ephemeral, and gone when the comma
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberq.cli.argument import (
     MAX_IN_FLIGHT,
@@ -34,7 +33,9 @@ from emberq.cli.argument import (
 )
 from emberq.cli.pub import check_any_is_reachable
 from emberq.cli.terminal import DONE, FAILED, CommandError, CommandParser, Terminal, command_parser, run_command
-from emberq.client import Consumer, ConsumerConfig, Producer
+
+if TYPE_CHECKING:
+    from emberq.client import Consumer, Producer
 
 EXAMPLES = """\
 examples:
@@ -85,6 +86,8 @@ def make_parser() -> CommandParser:
 
 async def bench(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Measure and report."""
+    from emberq.client import Consumer, ConsumerConfig, Producer
+
     if arguments.size < _STAMP.size:
         raise CommandError(f"--size must be at least {_STAMP.size}")
     nsqds, config = nsqd_tcp_addresses(arguments), client_config(arguments)
@@ -127,6 +130,8 @@ class BenchRun:
     """One measurement. Publishers and the consumer run in one event loop and share what is counted here."""
 
     def __init__(self, topic: str, *, count: int, size: int, batch_size: int) -> None:
+        import asyncio
+
         self._topic = topic
         self._count = count
         self._batch_size = batch_size
@@ -143,6 +148,8 @@ class BenchRun:
 
     async def measure(self, producer: Producer, consumer: Consumer, *, publishers: int, idle_s: float) -> None:
         """Publish everything, and return when all of it came or nothing has come for `idle_s`."""
+        import asyncio
+
         self._room.set()
         self._began_ns = time.perf_counter_ns()
         consuming = asyncio.ensure_future(self._consume(consumer, idle_s=idle_s))
@@ -171,6 +178,8 @@ class BenchRun:
             await self._room.wait()
 
     async def _consume(self, consumer: Consumer, *, idle_s: float) -> None:
+        import asyncio
+
         batches = consumer.batches(max_size=1000)
         while self._received_count < self._count:
             try:

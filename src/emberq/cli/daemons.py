@@ -5,16 +5,18 @@ Each imports what it needs when it is called, so none loads the settings of the 
 
 from __future__ import annotations
 
+import functools
 import getpass
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, ParamSpec
 
 from emberq.base.program import run_daemon
-from emberq.cli.main import INTERRUPTED, ended_at_once
+from emberq.cli.main import INTERRUPTED, ended_at_once, without_posix
 
 CHECK = "emberq.cli.check_config"
+P = ParamSpec("P")
 
 
 def load(module: str, name: str) -> Any:
@@ -23,6 +25,20 @@ def load(module: str, name: str) -> Any:
         return getattr(import_module(module), name)
 
 
+def needing_posix(daemon: Callable[P, int]) -> Callable[P, int]:
+    """A daemon that says so where the system is none that it runs on."""
+
+    @functools.wraps(daemon)
+    def run(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return daemon(*args, **kwargs)
+        except ModuleNotFoundError as missing:
+            return without_posix(daemon.__name__, missing)
+
+    return run
+
+
+@needing_posix
 def nsqd(argv: Sequence[str] | None = None) -> int:
     """Run nsqd until it is told to stop; the exit status."""
     from emberq.nsqd.options import SETTINGS, NsqdOptions
@@ -36,6 +52,7 @@ def nsqd(argv: Sequence[str] | None = None) -> int:
     )
 
 
+@needing_posix
 def nsqlookupd(argv: Sequence[str] | None = None) -> int:
     """Run nsqlookupd until it is told to stop; the exit status."""
     from emberq.lookupd.options import SETTINGS, LookupdOptions
@@ -49,6 +66,7 @@ def nsqlookupd(argv: Sequence[str] | None = None) -> int:
     )
 
 
+@needing_posix
 def nsqadmin(argv: Sequence[str] | None = None) -> int:
     """Run nsqadmin until it is told to stop, or print the hash of a password for its user file; the exit status."""
     from emberq.admin.options import HASH_PASSWORD, SETTINGS, AdminOptions

@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -180,6 +179,8 @@ class _Demo:
         return replace(pipeline, nsqd=(f"{LOOPBACK}:{self._ports[1]}",), lookupd=())
 
     def _run_pipeline(self, pipeline: Pipeline, stack: _Stack, folder: Path) -> None:
+        from concurrent.futures import ThreadPoolExecutor, wait
+
         from emberq.spark.pipeline.run import PipelineRun
 
         is_stopping = self._stopping.is_set

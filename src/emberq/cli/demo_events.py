@@ -16,7 +16,6 @@ made as lines of JSON on standard output, a few times a second, and ends when it
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import random
@@ -28,10 +27,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 from emberq.base.clock import Clock, SystemClock
-from emberq.base.task import RateLimiter
-from emberq.client import NsqError, Producer, RetryPolicy
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from emberq.client import Producer
 
 PAGES = ("/", "/search", "/shoes", "/hats", "/cart", "/checkout")
 WEIGHTS = (30, 25, 18, 12, 10, 5)
@@ -111,6 +114,10 @@ async def publish_events(
     generator: ClickGenerator, producer: Producer, topic: str, *, count: int | None, rate: int, clock: Clock
 ) -> None:
     """Publish `count` events, or events without end, at most `rate` a second. Returns when the last is confirmed."""
+    import asyncio
+
+    from emberq.base.task import RateLimiter
+
     throttle = RateLimiter(rate, clock=clock)
     left = count
     while left is None or left > 0:
@@ -171,6 +178,10 @@ class EventProcess:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Publish events until `--count` are out, or standard input ends; the exit status."""
+    import asyncio
+
+    from emberq.client import NsqError
+
     parser = argparse.ArgumentParser(prog="emberq.cli.demo_events")
     parser.add_argument("--nsqd", required=True)
     parser.add_argument("--rate", type=int, required=True)
@@ -188,6 +199,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _publish(generator: ClickGenerator, nsqd: str, *, count: int | None, rate: int) -> bool:
     """Whether all events were published before standard input ended."""
+    import asyncio
+
+    from emberq.client import Producer, RetryPolicy
+
     async with Producer(nsqd, retry=RetryPolicy(timeout_s=GIVE_UP_AFTER_S)) as producer:
         publishing = asyncio.create_task(
             publish_events(generator, producer, TOPIC, count=count, rate=rate, clock=SystemClock())

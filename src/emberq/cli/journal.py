@@ -7,7 +7,6 @@ They read the files and need no nsqd. `emberq journal seek`, which moves a chann
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -29,24 +28,12 @@ from emberq.cli.terminal import (
     json_line,
     run_command,
 )
-from emberq.storage.error import JournalOpenError
-from emberq.storage.journal.inspection import (
-    Finding,
-    JournalOverview,
-    JournalRow,
-    Severity,
-    VerifyProgress,
-    dump,
-    find_journals,
-    survey,
-    verify,
-)
-from emberq.storage.journal.scan import Damage
-from emberq.storage.journal.segment import base_offsets, log_path
 from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from emberq.storage.journal.inspection import Finding, JournalOverview, JournalRow, VerifyProgress
 
 
 _HERE = "emberq.cli.journal:"
@@ -110,6 +97,9 @@ def journal_at(path: Path) -> Path:
 
 
 def _found(path: Path) -> list[Path]:
+    from emberq.storage.error import JournalOpenError
+    from emberq.storage.journal.inspection import find_journals
+
     try:
         return find_journals(path)
     except JournalOpenError as failure:
@@ -141,6 +131,9 @@ def make_ls_parser() -> CommandParser:
 
 
 async def _ls(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from emberq.storage.error import JournalOpenError
+    from emberq.storage.journal.inspection import survey
+
     surveys: list[JournalOverview] = []
     status = DONE
     for folder in journals_at(arguments.paths):
@@ -255,6 +248,12 @@ def _start(text: str) -> Start:
 
 
 async def _cat(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    import asyncio
+
+    from emberq.storage.error import JournalOpenError
+    from emberq.storage.journal.inspection import dump
+    from emberq.storage.journal.scan import Damage
+
     folder = journal_at(arguments.path)
     damage_count = 0
 
@@ -329,6 +328,8 @@ def make_verify_parser() -> CommandParser:
 
 
 async def _verify(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from emberq.storage.error import JournalOpenError
+
     status = DONE
     for folder in journals_at(arguments.paths):
         try:
@@ -347,6 +348,10 @@ async def _check(folder: Path, terminal: Terminal) -> int:
 
     Findings are shown as they come, above a bar that counts megabytes.
     """
+    import asyncio
+
+    from emberq.storage.journal.inspection import Finding, Severity, VerifyProgress, verify
+
     counts = dict.fromkeys(Severity, 0)
     progress, shown_megabytes = VerifyProgress(0, 0, 0, 0), 0
     with terminal.progress(f"{folder.name} (MB)", total=_size_bytes(folder) // MEGABYTE) as bar:
@@ -364,6 +369,8 @@ async def _check(folder: Path, terminal: Terminal) -> int:
 
 
 def _size_bytes(folder: Path) -> int:
+    from emberq.storage.journal.segment import base_offsets, log_path
+
     try:
         return sum(log_path(folder, base).stat().st_size for base in base_offsets(folder))
     except OSError:

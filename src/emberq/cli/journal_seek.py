@@ -6,11 +6,14 @@ import argparse
 import json
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from emberq.base.text import parse_moment, quoted
 from emberq.cli.argument import add_cluster_flags, channel_name, topic_name, topic_nsqds, upstreams
 from emberq.cli.terminal import DONE, FAILED, CommandError, CommandParser, Terminal, command_parser, run_command
-from emberq.cluster.upstream import MalformedDocumentError, UpstreamError, Upstreams, as_document, integer
+
+if TYPE_CHECKING:
+    from emberq.cluster.upstream import Upstreams
 
 EXAMPLES = """\
 examples:
@@ -58,6 +61,8 @@ def _place(text: str) -> str:
 
 
 async def _seek(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from emberq.cluster.upstream import UpstreamError
+
     ask = upstreams(arguments)
     nsqds = await topic_nsqds(arguments, ask, terminal)
     if len(nsqds) > 1 and _OFFSET.fullmatch(arguments.to):
@@ -82,6 +87,8 @@ async def _seek(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 async def _seek_on(nsqd: str, arguments: argparse.Namespace, ask: Upstreams) -> int:
     """Move the channel on one nsqd; the offset from which it goes on."""
+    from emberq.cluster.upstream import MalformedDocumentError, UpstreamError, as_document, integer
+
     answer = await ask.post(nsqd, "/channel/seek", topic=arguments.topic, channel=arguments.channel, to=arguments.to)
     try:
         return integer(as_document(json.loads(answer)), "offset")

@@ -20,10 +20,15 @@ from emberq import NSQ_VERSION, __version__
 
 COMPILED_MODULE = "emberq.wire.decoder"
 """One of the modules that hatch_build.py compiles."""
+FAILED = 1
 MISUSED = 2
 INTERRUPTED = 128 + signal.SIGINT
 AS_PYTHON_STARTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
 """What the signals do before any of our programs has its say."""
+
+
+POSIX_MODULES = frozenset(("fcntl", "grp", "pwd", "resource", "termios", "tty"))
+"""Of the standard library, and not on Windows."""
 
 
 def is_compiled() -> bool:
@@ -57,9 +62,20 @@ class Subcommand(NamedTuple):
 
     def run(self, argv: Sequence[str]) -> int:
         """Run it with the words that follow its name; the exit status."""
-        with ended_at_once():
-            function: Callable[[Sequence[str]], int] = resolve(self.function)
-        return function(argv)
+        try:
+            with ended_at_once():
+                function: Callable[[Sequence[str]], int] = resolve(self.function)
+            return function(argv)
+        except ModuleNotFoundError as missing:
+            return without_posix(f"emberq {self.name}", missing)
+
+
+def without_posix(program: str, missing: ModuleNotFoundError) -> int:
+    """Say that a program needs more than Windows has; the exit status. Any other missing module is an error."""
+    if missing.name not in POSIX_MODULES:
+        raise missing
+    print(f"{program} needs Linux or macOS. On Windows it runs in WSL or in a container.", file=sys.stderr)
+    return FAILED
 
 
 @contextmanager

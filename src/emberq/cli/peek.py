@@ -19,11 +19,12 @@ from emberq.cli.argument import (
 )
 from emberq.cli.table import Cell, body_text, figure, name, table, text
 from emberq.cli.terminal import DONE, CommandParser, Terminal, command_parser, run_command
-from emberq.cluster.action import MAX_COUNT, PeekedMessage, peek
-from emberq.wire.parameter import body_members
+from emberq.wire.parameter import MAX_PEEK_COUNT, body_members
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from emberq.cluster.action import PeekedMessage
 
 
 DEFAULT_COUNT = 10
@@ -56,7 +57,7 @@ def make_parser() -> CommandParser:
         default=DEFAULT_COUNT,
         dest="count",
         metavar="N",
-        help=f"how many, at most {MAX_COUNT} (default {DEFAULT_COUNT})",
+        help=f"how many, at most {MAX_PEEK_COUNT} (default {DEFAULT_COUNT})",
     )
     add_cluster_flags(parser)
     return parser
@@ -64,12 +65,14 @@ def make_parser() -> CommandParser:
 
 def _peek_count(text: str) -> int:
     count = positive_count(text)
-    if count > MAX_COUNT:
-        raise argparse.ArgumentTypeError(f"nsqd shows at most {MAX_COUNT}")
+    if count > MAX_PEEK_COUNT:
+        raise argparse.ArgumentTypeError(f"nsqd shows at most {MAX_PEEK_COUNT}")
     return count
 
 
 async def _peek(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    from emberq.cluster.action import peek
+
     ask = upstreams(arguments)
     nsqds = await topic_nsqds(arguments, ask, terminal)
     found = await peek(ask, nsqds, topic=arguments.topic, channel=arguments.channel, count=arguments.count)

@@ -16,6 +16,7 @@ from emberq.cli.spark_work import (
     secret_options,
     spark_failures,
     spark_session,
+    tls_options,
 )
 from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, run_command
 
@@ -99,7 +100,8 @@ def _loaded(arguments: argparse.Namespace) -> PipelineFile:
     if arguments.nsqd_http_address or arguments.lookupd_http_address:
         nsqds, lookupds = tuple(arguments.nsqd_http_address), tuple(arguments.lookupd_http_address)
         pipeline = replace(pipeline, nsqd=nsqds, lookupd=lookupds)
-    pipeline = replace(pipeline, secrets=secret_options(arguments))
+    options = {**pipeline.options, **tls_options(arguments)}
+    pipeline = replace(pipeline, options=options, secrets=secret_options(arguments))
     if arguments.once:
         sinks = {name: replace(sink, trigger="") for name, sink in pipeline.sinks.items()}
         pipeline = replace(pipeline, trigger=AVAILABLE_NOW, sinks=sinks)

@@ -11,18 +11,16 @@ A producer waits for nsqds that are down, as a service should. A user at a termi
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from emberq.base.clock import SystemClock
 from emberq.base.program import ToolError
-from emberq.base.task import RateLimiter
 from emberq.cli.argument import (
     add_nsqd_tcp_flag,
     add_security_flags,
@@ -42,8 +40,10 @@ from emberq.cli.terminal import (
     counted,
     run_command,
 )
-from emberq.client import ClientConfig, Connection, NsqError, Producer
-from emberq.tools.to_nsq import paced, read_lines
+
+if TYPE_CHECKING:
+    from emberq.base.task import RateLimiter
+    from emberq.client import ClientConfig, NsqError, Producer
 
 EXAMPLES = """\
 examples:
@@ -86,6 +86,8 @@ def make_parser() -> CommandParser:
 
 async def publish(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Publish everything."""
+    from emberq.client import Producer
+
     if arguments.body and arguments.file is not None:
         terminal.fail("messages were given both as arguments and by --file; one of them will do")
         return MISUSED
@@ -149,6 +151,8 @@ def _source(
     arguments: argparse.Namespace, terminal: Terminal
 ) -> Iterator[tuple[AsyncIterator[Sequence[bytes]], int | None]]:
     """The messages to publish, and how many they are if that is known."""
+    from emberq.tools.to_nsq import read_lines
+
     if arguments.body:
         yield _at_once([os.fsencode(body) for body in arguments.body]), len(arguments.body)
     elif arguments.file in (None, STANDARD_INPUT):
@@ -189,6 +193,8 @@ def _line_count(path: Path) -> int | None:
 
 def rate_limiter(arguments: argparse.Namespace) -> RateLimiter | None:
     """What keeps to --rate; None without it."""
+    from emberq.base.task import RateLimiter
+
     return RateLimiter(arguments.rate, clock=SystemClock()) if arguments.rate else None
 
 
@@ -216,6 +222,8 @@ class LinePublisher:
 
     async def publish(self, groups: AsyncIterator[Sequence[bytes]]) -> None:
         """Publish everything, in order."""
+        from emberq.tools.to_nsq import paced
+
         async for group in groups:
             bodies = [body for body in group if body]
             self.empty_count += len(group) - len(bodies)
@@ -223,6 +231,8 @@ class LinePublisher:
                 await self._publish_batch(batch)
 
     async def _publish_batch(self, batch: Sequence[bytes]) -> None:
+        import asyncio
+
         if self._delay_s is None:
             await self._producer.publish_many(self._topic, batch)
             self._confirmed(len(batch))
@@ -240,6 +250,8 @@ class LinePublisher:
 
 async def check_any_is_reachable(addresses: Iterable[str], config: ClientConfig) -> None:
     """Return if a connection to one of the nsqds succeeds; else raise the last failure."""
+    from emberq.client import Connection, NsqError
+
     refusal: NsqError | None = None
     for address in addresses:
         try:

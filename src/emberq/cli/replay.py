@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from emberq.cli.argument import (
     add_lookupd_flag,
@@ -21,7 +21,9 @@ from emberq.cli.argument import (
 from emberq.cli.pub import LinePublisher, check_any_is_reachable, rate_limiter
 from emberq.cli.spark_work import add_time_flags, nsq_options, spark_failures, time_range
 from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, counted, run_command
-from emberq.client import Producer
+
+if TYPE_CHECKING:
+    from emberq.client import Producer
 
 BATCH_SIZE = 500
 
@@ -65,6 +67,10 @@ def make_parser() -> CommandParser:
 
 
 async def _replay(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    import asyncio
+
+    from emberq.client import Producer
+
     find = _from_archive if arguments.archive is not None else _from_journal
     addresses, config = publishing_addresses(arguments), client_config(arguments)
     with spark_failures():
@@ -119,6 +125,8 @@ async def _publish(
 
 
 async def _read_in_thread(portions: Iterator[list[bytes]]) -> AsyncIterator[Sequence[bytes]]:
+    import asyncio
+
     while (portion := await asyncio.to_thread(next, portions, None)) is not None:
         yield portion
 

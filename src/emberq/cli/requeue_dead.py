@@ -14,14 +14,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from emberq.base.clock import SystemClock
-from emberq.base.task import RateLimiter
 from emberq.cli.argument import (
     CONSUMER_HINT,
     MAX_IN_FLIGHT,
@@ -50,14 +48,15 @@ from emberq.cli.terminal import (
     counted,
     run_command,
 )
-from emberq.client import ClientConfig, Consumer, Message, MessageBatch, Producer
-from emberq.cluster.action import MAX_COUNT, PeekedMessage, PeekUnknownError, peek
-from emberq.cluster.stats import TopicFigures
-from emberq.cluster.survey import ClusterReader
-from emberq.cluster.topology import Topology
-from emberq.cluster.upstream import Upstreams
-from emberq.tools.to_nsq import paced
 from emberq.wire.dead_letter import target_of
+from emberq.wire.parameter import MAX_PEEK_COUNT
+
+if TYPE_CHECKING:
+    from emberq.base.task import RateLimiter
+    from emberq.client import ClientConfig, Consumer, Message, MessageBatch, Producer
+    from emberq.cluster.action import PeekedMessage
+    from emberq.cluster.stats import TopicFigures
+    from emberq.cluster.upstream import Upstreams
 
 EXAMPLES = """\
 examples:
@@ -164,6 +163,8 @@ def _consumer(arguments: argparse.Namespace, config: ClientConfig) -> Consumer:
 async def _move(
     arguments: argparse.Namespace, terminal: Terminal, consumer: Consumer, limits: RedriveLimits, config: ClientConfig
 ) -> None:
+    from emberq.client import Producer
+
     producers: dict[str, Producer] = {}
     async with AsyncExitStack() as open_producers:
 
@@ -190,12 +191,15 @@ async def _move(
 
 # A dry run.
 
-SHOWN_COUNT = MAX_COUNT
+SHOWN_COUNT = MAX_PEEK_COUNT
 """As many messages as nsqd shows."""
 
 
 async def _preview(arguments: argparse.Namespace, terminal: Terminal) -> None:
     """Show what would be moved. Only asks nsqd's HTTP API, so that no channel is made and no attempt is counted."""
+    from emberq.cluster.survey import ClusterReader
+    from emberq.cluster.topology import Topology
+
     if arguments.nsqd_tcp_address and not (arguments.nsqd_http_address or arguments.lookupd_http_address):
         raise CommandError(
             "a dry run asks nsqd by HTTP, and only its TCP address is given", hint="Add --nsqd-http-address."
@@ -231,6 +235,8 @@ def _waiting(figures: TopicFigures) -> dict[str, int]:
 async def _peeked(
     arguments: argparse.Namespace, terminal: Terminal, ask: Upstreams, nsqds: list[str]
 ) -> list[PeekedMessage]:
+    from emberq.cluster.action import PeekUnknownError, peek
+
     count = min(arguments.count or SHOWN_COUNT, SHOWN_COUNT)
     try:
         found = await peek(ask, nsqds, topic=arguments.dead_topic, channel=arguments.channel, count=count)
@@ -354,6 +360,8 @@ class DeadLetterRedrive:
 
     def _chosen(self, batch: MessageBatch) -> MessageBatch:
         """The messages of the batch that are to be moved."""
+        from emberq.client import MessageBatch
+
         old_enough = list(filter(self._limits.include, batch))
         chosen = MessageBatch(message for message in old_enough if target_of(message.body, to=self._to) is not None)
         self.left_count += len(batch) - len(old_enough)
@@ -365,6 +373,8 @@ class DeadLetterRedrive:
         return chosen
 
     async def _move(self, batch: MessageBatch) -> None:
+        from emberq.tools.to_nsq import paced
+
         try:
             async for portion in paced(batch, throttle=self._throttle, max_size=self._limits.batch_size):
                 for (address, topic), (messages, bodies) in self._groups(portion).items():
@@ -378,6 +388,8 @@ class DeadLetterRedrive:
 
     def _groups(self, messages: Sequence[Message]) -> dict[tuple[str, str], tuple[MessageBatch, list[bytes]]]:
         """The messages and what to publish for them, by address and topic."""
+        from emberq.client import MessageBatch
+
         groups: dict[tuple[str, str], tuple[MessageBatch, list[bytes]]] = {}
         for message in messages:
             target = target_of(message.body, to=self._to)
@@ -390,6 +402,8 @@ class DeadLetterRedrive:
 
 async def _until_idle(consumer: Consumer, limits: RedriveLimits) -> AsyncIterator[MessageBatch]:
     """Batches, until none comes for `idle_s`."""
+    import asyncio
+
     batches = consumer.batches(max_size=limits.batch_size)
     while True:
         try:

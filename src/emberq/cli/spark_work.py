@@ -15,41 +15,37 @@ does:
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import shutil
 import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from emberq.base.address import AddressError, TcpAddress, parse_tcp_address
 from emberq.base.child_process import descendants, end_processes
 from emberq.base.clock import NS_PER_SECOND, SystemClock
-from emberq.base.daemon import Lag, LoopTimers
-from emberq.base.listener import Listener, ListenError
-from emberq.base.metrics import CONTENT_TYPE, DaemonScrape
 from emberq.base.text import parse_moment, quoted
-from emberq.base.timers import Timers
 from emberq.cli.argument import (
     add_lookupd_flag,
     add_nsqd_http_flag,
-    add_secret_flags,
+    add_security_flags,
     addresses,
     auth_secret,
     lookupd_secret,
 )
 from emberq.cli.terminal import CommandError, CommandParser, Terminal
-from emberq.http.message import Request, Response, plain
-from emberq.http.router import Route, Router
-from emberq.http.server import HttpServer
 
 if TYPE_CHECKING:
+    import asyncio
+    from concurrent.futures import Future
+
+    from emberq.base.metrics import DaemonScrape
+    from emberq.http.message import Request, Response
     from emberq.spark.archive import TimeRange
     from emberq.spark.pipeline.report import PipelineMetrics
     from emberq.spark.session import Session
@@ -87,11 +83,11 @@ def spark_failures(*, hint: str = "") -> Iterator[None]:
 
 
 def add_spark_flags(parser: CommandParser) -> None:
-    """Where Spark runs, and where NSQ is. Read them with `spark_session` and `nsq_options`."""
+    """Where Spark runs, where NSQ is and how it is reached. Read them with `spark_session` and `nsq_options`."""
     add_master_flag(parser)
     add_nsqd_http_flag(parser)
     add_lookupd_flag(parser)
-    add_secret_flags(parser)
+    add_security_flags(parser, asks_lookupd=True)
 
 
 def add_master_flag(parser: argparse.ArgumentParser) -> None:
@@ -124,10 +120,23 @@ def time_range(arguments: argparse.Namespace) -> TimeRange:
 
 
 def nsq_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Where NSQ is and what it is shown, as options of format("nsq"). CommandError if a file cannot be used."""
+    """Where NSQ is, how it is reached and what it is shown, as options of format("nsq").
+
+    CommandError if a file cannot be used.
+    """
     asked = addresses(arguments)
     where = {"lookupd": ",".join(asked.lookupds)} if asked.lookupds else {"nsqd": ",".join(asked.nsqds)}
-    return where | secret_options(arguments)
+    return where | tls_options(arguments) | secret_options(arguments)
+
+
+def tls_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """What the flags say of TLS, as options of format("nsq"). With any of them nsqds are asked by HTTPS alone."""
+    files = {"tlsCaFile": "tls_root_ca_file", "tlsCertFile": "tls_cert", "tlsKeyFile": "tls_key"}
+    given = {name: getattr(arguments, key) for name, key in files.items()}
+    options = {name: str(path.absolute()) for name, path in given.items() if path is not None}
+    if arguments.tls_insecure:
+        options["tlsVerify"] = "false"
+    return {"tls": "true", **options} if options or arguments.tls else {}
 
 
 def secret_options(arguments: argparse.Namespace) -> dict[str, str]:
@@ -216,6 +225,8 @@ async def in_thread(
 
     Work that takes longer to end than `patience_s` says then is broken off, and `on_break` is called.
     """
+    import asyncio
+
     stopping = threading.Event()
     running = _started(work, stopping)
     try:
@@ -247,6 +258,8 @@ def _without_warnings() -> Iterator[None]:
 
 async def _break_off(running: asyncio.Future[_T], *, deadline_s: float) -> None:
     """Kill Spark until the work has ended, and what it has started last: it may be about to start Java."""
+    import asyncio
+
     while not running.done() and time.monotonic() < deadline_s:
         end_spark()
         await asyncio.wait([running], timeout=BREAK_INTERVAL_S)
@@ -255,6 +268,9 @@ async def _break_off(running: asyncio.Future[_T], *, deadline_s: float) -> None:
 
 def _started(work: Callable[[threading.Event], _T], stopping: threading.Event) -> asyncio.Future[_T]:
     """The work's result. Its thread does not keep the process alive, because a call in it may hang for ever."""
+    import asyncio
+    from concurrent.futures import Future
+
     result: Future[_T] = Future()
 
     def run() -> None:
@@ -271,7 +287,7 @@ def _started(work: Callable[[threading.Event], _T], stopping: threading.Event) -
 
 # /metrics
 
-Render = Callable[[DaemonScrape], bytes]
+Render: TypeAlias = "Callable[[DaemonScrape], bytes]"
 """The text of all metrics, those of the server itself among them."""
 
 
@@ -288,6 +304,16 @@ def add_metrics_flag(parser: argparse.ArgumentParser) -> None:
 @asynccontextmanager
 async def metrics_endpoint(address: str | None, render: Render, terminal: Terminal) -> AsyncIterator[None]:
     """Serve /metrics while the block runs, if there is an address. CommandError if it cannot be listened on."""
+    import asyncio
+
+    from emberq.base.daemon import Lag, LoopTimers
+    from emberq.base.listener import Listener, ListenError
+    from emberq.base.metrics import CONTENT_TYPE, DaemonScrape
+    from emberq.base.timers import Timers
+    from emberq.http.message import plain
+    from emberq.http.router import Route, Router
+    from emberq.http.server import HttpServer
+
     if address is None:
         yield
         return

@@ -27,14 +27,12 @@ from emberq.cli.argument import (
     topic_name,
 )
 from emberq.cli.terminal import DONE, CommandError, CommandParser, Terminal, command_parser, run_command
-from emberq.client import Message
-from emberq.client.message import id_text
 from emberq.wire.parameter import body_members
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from emberq.client import Consumer
+    from emberq.client import Consumer, Message
 
 
 EXAMPLES = """\
@@ -129,6 +127,8 @@ def show(message: Message, *, topic: str, terminal: Terminal) -> None:
 
 def message_document(message: Message, *, topic: str) -> dict[str, Any]:
     """A message for `--json`. A body that is not text is given as `body_base64`."""
+    from emberq.client.message import id_text
+
     return {
         "topic": topic,
         "id": id_text(message.id),
@@ -141,6 +141,8 @@ def message_document(message: Message, *, topic: str) -> dict[str, Any]:
 
 def headline(message: Message) -> str:
     """The facts about a message in one line."""
+    from emberq.client.message import id_text
+
     published = datetime.fromtimestamp(message.timestamp_ns / NS_PER_SECOND, UTC).isoformat(timespec="milliseconds")
     again = f" attempt {message.attempts}" if message.attempts > 1 else ""
     return f"{published} {id_text(message.id)} from {message.address}{again}"

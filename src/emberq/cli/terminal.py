@@ -27,7 +27,6 @@ Flags and arguments may stand in any order, and everything behind `--` is an arg
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import logging
 import re
@@ -35,10 +34,11 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TextIO, TypeAlias
 
 from emberq.base.flag import nearest
+from emberq.base.program import HANG_UP_SIGNALS, STOP_SIGNALS, off_signal, on_signal
 from emberq.base.text import forget_output, one_line
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ DONE = 0
 FAILED = 1
 MISUSED = 2
 INTERRUPTED = 128 + signal.SIGINT
-PIPE_CLOSED = 128 + signal.SIGPIPE
+PIPE_CLOSED = 141  # 128 and the number of SIGPIPE, which Windows does not have
 
 
 class CommandError(Exception):
@@ -200,13 +200,7 @@ class Terminal:
                 "this destroys messages, and no terminal is there to ask", hint="Add --yes if you mean it."
             )
         print(f"{one_line(question)} [y/N] ", end="", file=self._err, flush=True)
-        loop = asyncio.get_running_loop()
-        typed: asyncio.Future[str] = loop.create_future()
-        loop.add_reader(sys.stdin, lambda: typed.set_result(sys.stdin.readline()))  # so that Ctrl-C is heard meanwhile
-        try:
-            answer = await typed
-        finally:
-            loop.remove_reader(sys.stdin)
+        answer = await _typed_line()
         if answer.strip().lower() in ("y", "yes"):
             return True
         self.note("nothing was changed")
@@ -339,6 +333,22 @@ Command: TypeAlias = Callable[[argparse.Namespace, Terminal], Coroutine[Any, Any
 """Does the work and returns the exit status. Ctrl-C cancels it, so `async with` and `finally` clean up."""
 
 
+async def _typed_line() -> str:
+    """A line from the keyboard. Ctrl-C is heard meanwhile, except on Windows, whose loop cannot wait for a keyboard."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    typed: asyncio.Future[str] = loop.create_future()
+    try:
+        loop.add_reader(sys.stdin, lambda: typed.set_result(sys.stdin.readline()))
+    except NotImplementedError:
+        return sys.stdin.readline()
+    try:
+        return await typed
+    finally:
+        loop.remove_reader(sys.stdin)
+
+
 def run_command(
     parser: CommandParser,
     argv: Sequence[str] | None,
@@ -362,6 +372,8 @@ def run_command(
 
 
 def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, is_endless: bool) -> int:
+    import asyncio
+
     received: list[signal.Signals] = []
     try:
         return asyncio.run(_interruptible(work, received))
@@ -389,21 +401,22 @@ async def _interruptible(work: Coroutine[Any, Any, int], received: list[signal.S
 
     The signals are added to `received`.
     """
+    import asyncio
+
     task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    signals = (*STOP_SIGNALS, *HANG_UP_SIGNALS)
 
     def cancel(number: signal.Signals) -> None:
         received.append(number)
         task.cancel()
 
     for number in signals:
-        loop.add_signal_handler(number, cancel, number)
+        on_signal(number, partial(cancel, number))
     try:
         return await task
     finally:
         for number in signals:
-            loop.remove_signal_handler(number)
+            off_signal(number)
 
 
 CLUSTER_HINT = (

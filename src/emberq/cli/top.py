@@ -8,19 +8,16 @@ by line and never clears, so nothing flickers.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import signal
 import sys
-import termios
-import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-
-from rich.console import Console
-from rich.live import Live
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from emberq.base.clock import SystemClock
+from emberq.base.program import off_signal, on_signal
 from emberq.cli.argument import add_cluster_flags, addresses, duration_s, upstreams
 from emberq.cli.terminal import CLUSTER_HINT, DONE, CommandError, CommandParser, Terminal, command_parser, run_command
 from emberq.cli.top_view import (
@@ -34,8 +31,9 @@ from emberq.cli.top_view import (
     frame_document,
     read_keys,
 )
-from emberq.cluster.survey import ClusterReader
-from emberq.cluster.topology import Topology
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 DEFAULT_INTERVAL_S = 2.0
 MIN_INTERVAL_S = 0.1
@@ -90,6 +88,11 @@ def _interval_s(text: str) -> float:
 
 
 async def _top(arguments: argparse.Namespace, terminal: Terminal) -> int:
+    import asyncio
+
+    from emberq.cluster.survey import ClusterReader
+    from emberq.cluster.topology import Topology
+
     sort = next(sort for sort in SortKey if sort.word == arguments.sort)
     choices = Choices(sort=sort, is_reversed=arguments.reverse, pattern=arguments.filter)
     ask = upstreams(arguments)
@@ -98,7 +101,7 @@ async def _top(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if arguments.once:
         await _print_once(watcher, choices, terminal, interval_s=interval_s)
     elif terminal.is_rich:
-        keyboard = sys.stdin.fileno() if sys.stdin.isatty() else None
+        keyboard = sys.stdin.fileno() if sys.stdin.isatty() and can_read_keys() else None
         await LiveScreen(terminal.console, watcher, choices, interval_s=interval_s, keyboard=keyboard).run()
     else:
         while True:
@@ -109,6 +112,8 @@ async def _top(arguments: argparse.Namespace, terminal: Terminal) -> int:
 
 async def _print_once(watcher: Watcher, choices: Choices, terminal: Terminal, *, interval_s: float) -> None:
     """Look twice, because rates need two looks."""
+    import asyncio
+
     frame = await watcher.look()
     if not frame.failure:
         await asyncio.sleep(interval_s)
@@ -137,6 +142,10 @@ class LiveScreen:
     def __init__(
         self, console: Console, watcher: Watcher, choices: Choices, *, interval_s: float, keyboard: int | None
     ) -> None:
+        import asyncio
+
+        from rich.live import Live
+
         self._console = console
         self._watcher = watcher
         self._choices = choices
@@ -149,6 +158,8 @@ class LiveScreen:
 
     async def run(self) -> None:
         """Return when the user quits."""
+        import asyncio
+
         with self._live, self._listening():
             self._draw()
             watching = asyncio.ensure_future(self._watch())
@@ -162,6 +173,8 @@ class LiveScreen:
             watching.result()  # raises what ended it
 
     async def _watch(self) -> None:
+        import asyncio
+
         while True:
             self._frame = await self._watcher.look()
             self._draw()
@@ -175,8 +188,12 @@ class LiveScreen:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Handle keys and changes of the terminal's size while the block runs."""
+        import asyncio
+
         loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGWINCH, self._draw)
+        resized = (signal.SIGWINCH,) if hasattr(signal, "SIGWINCH") else ()  # Windows has no such signal
+        for number in resized:
+            on_signal(number, self._draw)
         try:
             if self._keyboard is None:
                 yield
@@ -188,7 +205,8 @@ class LiveScreen:
                 finally:
                     loop.remove_reader(self._keyboard)
         finally:
-            loop.remove_signal_handler(signal.SIGWINCH)
+            for number in resized:
+                off_signal(number)
 
     def _read_keys(self, keyboard: int) -> None:
         data = os.read(keyboard, READ_BYTES)
@@ -202,9 +220,17 @@ class LiveScreen:
             self._draw()
 
 
+def can_read_keys() -> bool:
+    """Whether keys can be read one by one. On Windows they cannot: the screen is shown, and Ctrl-C ends it."""
+    return find_spec("termios") is not None
+
+
 @contextmanager
 def _unbuffered_keys(terminal: int) -> Iterator[None]:
     """While the block runs, keys arrive without Enter and are not echoed."""
+    import termios
+    import tty
+
     before = termios.tcgetattr(terminal)
     tty.setcbreak(terminal, termios.TCSADRAIN)
     try:

@@ -24,18 +24,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any
 
 from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.base.text import one_line
 from emberq.cli.terminal import counted
-from emberq.cluster.stats import CHANNEL_FIGURES
-from emberq.cluster.survey import ClusterReader, Survey, Total
-from emberq.cluster.upstream import ClusterError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+    from emberq.cluster.survey import ClusterReader, Survey, Total
 
 # Rows.
 
@@ -107,7 +107,6 @@ def _matches(row: TopRow, pattern: str) -> bool:
 # One look.
 
 _RATE_DIGITS = 1
-_SHOWN_FIGURES = (*CHANNEL_FIGURES, "node_count", "paused")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +143,8 @@ class Watcher:
 
     async def look(self) -> ScreenFrame:
         """One look. If the cluster does not answer, the frame says so."""
+        from emberq.cluster.upstream import ClusterError
+
         try:
             found = await self._observer.survey(self._clock, self._seen)
         except ClusterError as failure:
@@ -179,10 +180,12 @@ def frame_document(frame: ScreenFrame, rows: Iterable[TopRow]) -> dict[str, Any]
 
 
 def _row_document(row: TopRow) -> dict[str, Any]:
+    from emberq.cluster.stats import CHANNEL_FIGURES
+
     return {
         "topic": row.topic,
         "channel": row.channel or None,
-        **{name: getattr(row.total, name) for name in _SHOWN_FIGURES},
+        **{name: getattr(row.total, name) for name in (*CHANNEL_FIGURES, "node_count", "paused")},
         "came_per_s": _rounded(row.came_per_s),
         "left_per_s": _rounded(row.left_per_s),
     }
@@ -366,12 +369,17 @@ _FIGURES = (
 
 def draw_page(frame: ScreenFrame, choices: Choices, *, width: int) -> RenderableType:
     """All rows, for pipes and files."""
+    from rich.console import Group
+
     rows = choices.of(frame.rows)
     return Group(_title(frame), *_trouble(frame), _table(rows, choices, width=width))
 
 
 def draw_screen(frame: ScreenFrame, choices: Choices, *, width: int, height: int) -> RenderableType:
     """As many rows as fit the screen, with the keys below. Sets the page of `choices`."""
+    from rich.console import Group
+    from rich.text import Text
+
     rows = choices.of(frame.rows)
     trouble = _trouble(frame)
     choices.page_rows = max(height - _FIXED_LINES - len(trouble), 1)
@@ -383,6 +391,8 @@ def draw_screen(frame: ScreenFrame, choices: Choices, *, width: int, height: int
 
 
 def _title(frame: ScreenFrame, *, width: int = 0) -> Text:
+    from rich.text import Text
+
     title = Text("emberq top", style="bold", no_wrap=True, overflow="ellipsis")
     if not frame.taken_ns:
         return title
@@ -413,10 +423,15 @@ def _trouble(frame: ScreenFrame) -> list[Text]:
 
 
 def _line(text: str, *, style: str) -> Text:
+    from rich.text import Text
+
     return Text(one_line(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
 def _table(rows: list[TopRow], choices: Choices, *, width: int) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
     is_wide = width >= WIDE_COLUMNS
     figures = _fitting(rows, choices, width=width, is_wide=is_wide)
     table = Table(box=None, expand=True, pad_edge=False, padding=(0, 1, 0, 0), header_style="reverse")
@@ -460,16 +475,22 @@ def _marked(title: str, choices: Choices, sort: SortKey | None) -> str:
 
 
 def _name(name: str) -> Text:
+    from rich.text import Text
+
     return Text(one_line(name), no_wrap=True, overflow="ellipsis")
 
 
 def _cell(figure: _Figure, row: TopRow, *, is_wide: bool) -> Text:
+    from rich.text import Text
+
     value = figure.value(row)
     text = _count(value, is_wide) if isinstance(value, int) else _rate(value, is_wide)
     return Text(text, style="dim" if text in ("0", "–") else figure.style)
 
 
 def _foot(choices: Choices) -> Text:
+    from rich.text import Text
+
     foot = Text(no_wrap=True, overflow="ellipsis")
     if choices.typing or choices.pattern:
         foot.append("filter: ", style="bold").append(one_line(choices.pattern))

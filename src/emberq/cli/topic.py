@@ -12,10 +12,9 @@ and needs --yes elsewhere.
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from emberq.base.clock import SystemClock
 from emberq.cli.argument import add_cluster_flags, addresses, channel_name, topic_name, upstreams
@@ -31,17 +30,22 @@ from emberq.cli.terminal import (
     counted,
     run_command,
 )
-from emberq.cluster.action import Actions, DrainState, Verb
-from emberq.cluster.stats import ChannelFigures, TopicFigures
-from emberq.cluster.survey import ClusterReader
-from emberq.cluster.topology import ClusterNode, Topology
-from emberq.cluster.upstream import NodeNotFoundError, UpstreamError, Upstreams, UpstreamsFailedError
+
+if TYPE_CHECKING:
+    from emberq.cluster.action import DrainState
+    from emberq.cluster.stats import ChannelFigures, TopicFigures
+    from emberq.cluster.topology import ClusterNode
+    from emberq.cluster.upstream import Upstreams
 
 
 class ClusterView:
     """The cluster that the flags name, for one command."""
 
     def __init__(self, arguments: argparse.Namespace, terminal: Terminal) -> None:
+        from emberq.cluster.action import Actions
+        from emberq.cluster.survey import ClusterReader
+        from emberq.cluster.topology import Topology
+
         self.arguments = arguments
         self.terminal = terminal
         self.ask: Upstreams = upstreams(arguments)
@@ -265,6 +269,8 @@ async def _node_stats(view: ClusterView) -> int:
 
 
 async def _create(view: ClusterView) -> int:
+    from emberq.cluster.upstream import UpstreamError
+
     topic, channel = view.arguments.topic, getattr(view.arguments, "channel", "")
     if view.topology.addresses.lookupds:
         done = await view.actions.create(topic, channel)
@@ -280,20 +286,22 @@ async def _create(view: ClusterView) -> int:
     return _report(view, "created", nsqds, warnings)
 
 
-def _changing(verb: Verb) -> Work:
+def _changing(verb: str) -> Work:
     async def work(view: ClusterView) -> int:
+        from emberq.cluster.action import Verb
+
         figures = await view.figures()
         nsqds = [each.http_address for each in await view.nsqds()]
         channel = getattr(view.arguments, "channel", "")
-        if verb is Verb.EMPTY and not await _confirmed(view, "Empty", figures, nsqds):
+        if verb == Verb.EMPTY and not await _confirmed(view, "Empty", figures, nsqds):
             return FAILED
-        done = await view.actions.act(verb, view.arguments.topic, channel)
+        done = await view.actions.act(Verb(verb), view.arguments.topic, channel)
         return _report(view, _DONE_WORDS[verb], nsqds, done.warnings)
 
     return work
 
 
-_DONE_WORDS = {Verb.PAUSE: "paused", Verb.UNPAUSE: "unpaused", Verb.EMPTY: "emptied"}
+_DONE_WORDS = {"pause": "paused", "unpause": "unpaused", "empty": "emptied"}
 
 
 async def _delete(view: ClusterView) -> int:
@@ -341,6 +349,10 @@ async def _drain(view: ClusterView) -> int:
 
 async def _wait_for_drain(view: ClusterView, state: DrainState) -> int:
     """Show how the node gets empty, until it has stopped; FAILED if the drain is cancelled meanwhile."""
+    import asyncio
+
+    from emberq.cluster.upstream import NodeNotFoundError, UpstreamsFailedError
+
     node, first, told = view.arguments.node, state.message_count, ""
     with view.terminal.progress("drained", total=first) as progress:
         left = first
@@ -403,9 +415,9 @@ def _commands(noun: str, takes: tuple[str, ...], looking: Iterable[ClusterComman
     changing = (
         ("create", f"create a {noun}", _create, False),
         ("delete", f"delete {what} and all messages in it", _delete, True),
-        ("pause", f"pause {kept} until it is unpaused", _changing(Verb.PAUSE), False),
-        ("unpause", f"let messages of a paused {noun} flow again", _changing(Verb.UNPAUSE), False),
-        ("empty", f"throw away the messages that wait in a {noun}", _changing(Verb.EMPTY), True),
+        ("pause", f"pause {kept} until it is unpaused", _changing("pause"), False),
+        ("unpause", f"let messages of a paused {noun} flow again", _changing("unpause"), False),
+        ("empty", f"throw away the messages that wait in a {noun}", _changing("empty"), True),
     )
     commands = [
         ClusterCommand(words=f"{noun} {verb}", summary=summary, work=work, takes=takes, is_destructive=is_destructive)

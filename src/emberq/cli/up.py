@@ -11,7 +11,6 @@ messages stay, and can be read again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 import signal
@@ -20,10 +19,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from emberq.admin.daemon import Nsqadmin
-from emberq.admin.options import AdminOptions
 from emberq.base import program
 from emberq.base.address import MAX_PORT, TcpAddress
 from emberq.base.flag import LOG_LEVEL, SettingError
@@ -31,13 +30,19 @@ from emberq.base.log import LogFormat, LogLevel
 from emberq.base.program import Finished, StartError, read_options
 from emberq.base.settings import GENERAL, Group, SettingTable
 from emberq.base.text import quoted
-from emberq.lookupd.daemon import Nsqlookupd
-from emberq.lookupd.options import LookupdOptions
-from emberq.nsqd.daemon import Nsqd
-from emberq.nsqd.options import NsqdOptions
+from emberq.cli.main import ended_at_once
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from emberq.admin.daemon import Nsqadmin
+    from emberq.lookupd.daemon import Nsqlookupd
+    from emberq.nsqd.daemon import Nsqd
 
 # Settings.
 
+DAEMONS = ("emberq.lookupd.daemon", "emberq.nsqd.daemon", "emberq.admin.daemon")
+"""What is started. They are imported late, so that --help is answered quickly."""
 MAX_NSQDS = 32
 SECOND_NSQD_SHIFT = 100
 NEXT_NSQD_SHIFT = 10
@@ -137,6 +142,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SettingError as wrong:
         print(f"emberq up: {wrong}", file=sys.stderr)
         return 1
+    with ended_at_once():
+        for module in DAEMONS:
+            import_module(module)
     program.prepare()
     try:
         stopped_by_signal = program.serve(lambda: Stack(options))
@@ -172,18 +180,20 @@ class _Child:
 
     process: asyncio.subprocess.Process
     name: str
+    has_begun: asyncio.Event
+    """Set when it serves, or has ended."""
     listening: dict[bytes, str] = field(default_factory=dict)
     """Its addresses, by kind, as it has logged them."""
     complaint: str = "it ended without a word"
     """Why it could not start."""
-    has_begun: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when it serves, or has ended."""
 
 
 class Stack:
     """The daemons of `emberq up`, from `start` to `stop`."""
 
     def __init__(self, options: UpOptions) -> None:
+        import asyncio
+
         self._options = options
         self.failed = asyncio.Event()
         """Set when a daemon cannot go on."""
@@ -243,6 +253,8 @@ class Stack:
             await self._stop_all()
 
     async def _stop_all(self) -> None:
+        import asyncio
+
         self._stopping = True
         if self._admin is not None:
             await self._admin.stop()
@@ -264,6 +276,9 @@ class Stack:
         """Nothing to do: a stack has no settings that can be reloaded."""
 
     async def _start_lookupd(self) -> None:
+        from emberq.lookupd.daemon import Nsqlookupd
+        from emberq.lookupd.options import LookupdOptions
+
         options = self._options
         lookupd = Nsqlookupd(
             LookupdOptions(
@@ -277,6 +292,9 @@ class Stack:
         self.lookupd = DaemonAddresses(_text(lookupd.tcp_address), _text(lookupd.http_address))
 
     async def _start_admin(self) -> None:
+        from emberq.admin.daemon import Nsqadmin
+        from emberq.admin.options import AdminOptions
+
         options = self._options
         admin = Nsqadmin(
             AdminOptions(
@@ -289,6 +307,9 @@ class Stack:
         self.admin = _text(admin.http_address)
 
     async def _start_nsqd_here(self) -> None:
+        from emberq.nsqd.daemon import Nsqd
+        from emberq.nsqd.options import NsqdOptions
+
         tcp_port, http_port = self._options.nsqd_ports(0)
         nsqd = Nsqd(
             NsqdOptions(
@@ -305,6 +326,8 @@ class Stack:
         self.nsqds.append(DaemonAddresses(_text(nsqd.tcp_address), _text(nsqd.http_address)))
 
     async def _start_nsqd_process(self, number: int) -> None:
+        import asyncio
+
         tcp_port, http_port = self._options.nsqd_ports(number)
         name = f"nsqd-{number}"
         process = await asyncio.create_subprocess_exec(
@@ -325,7 +348,7 @@ class Stack:
             start_new_session=True,
             limit=MAX_LINE_BYTES,
         )
-        child = _Child(process, name)
+        child = _Child(process, name, asyncio.Event())
         self._children.append(child)
         watcher = asyncio.create_task(self._watch(child))
         self._watchers.add(watcher)
@@ -360,6 +383,8 @@ class Stack:
         child.has_begun.set()
 
     async def _wait_for(self, child: _Child) -> None:
+        import asyncio
+
         try:
             await asyncio.wait_for(child.process.wait(), STOP_SECONDS)
         except TimeoutError:

@@ -30,6 +30,7 @@ wait, too (`pause_reading`).
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 import ssl
@@ -96,7 +97,10 @@ class Stream(asyncio.Protocol):
         loop = asyncio.get_running_loop()
         target = parse_address(address)
         if isinstance(target, UnixAddress):
-            _, stream = await loop.create_unix_connection(lambda: cls(loop), target.path)
+            try:
+                _, stream = await loop.create_unix_connection(lambda: cls(loop), target.path)
+            except NotImplementedError:
+                raise OSError(errno.EAFNOSUPPORT, "Windows has no Unix sockets") from None
         else:
             _, stream = await loop.create_connection(lambda: cls(loop), target.host or "localhost", target.port)
         return stream

@@ -237,6 +237,12 @@ def _channel_latency(source: _NsqdSource) -> Iterator[Sample]:
         yield from _percentiles(written, channel.e2e)
 
 
+def _oldest_age(source: _NsqdSource) -> Iterator[Sample]:
+    for written, channel, _ in source.channels:
+        if channel.oldest_age_ns is not None:
+            yield written, channel.oldest_age_ns / NS_PER_SECOND
+
+
 def _percentiles(written: str, summary: LatencySummary) -> Iterator[Sample]:
     if summary.count:  # a latency of 0 would be a lie
         for percentile in summary.percentiles or ():
@@ -315,6 +321,11 @@ FAMILIES: tuple[Family[_NsqdSource], ...] = (
     ),
     gauge("nsqd_channel_in_flight", "Messages delivered and not answered.", _channel(lambda c: c.in_flight_count)),
     gauge("nsqd_channel_deferred", "Messages held back until they are due.", _channel(lambda c: c.deferred_count)),
+    gauge(
+        "nsqd_channel_oldest_message_age_seconds",
+        "How long ago the message that is next in line was published, where one waits and that is known.",
+        _oldest_age,
+    ),
     counter("nsqd_channel_messages_total", "Messages put into the channel.", _channel(lambda c: c.message_count)),
     counter("nsqd_channel_requeued_total", "Messages returned by consumers.", _channel(lambda c: c.requeue_count)),
     counter("nsqd_channel_timed_out_total", "Messages not answered in time.", _channel(lambda c: c.timeout_count)),

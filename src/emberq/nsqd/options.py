@@ -15,7 +15,6 @@ import socket
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from emberq.base.address import MAX_PORT, AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
@@ -31,6 +30,7 @@ from emberq.base.settings import (
     SettingTable,
     deprecated_flag,
 )
+from emberq.base.text import glob_expression
 from emberq.base.timers import NEVER
 from emberq.base.tls import TLS_MIN_VERSION, TlsVersion
 from emberq.broker.limit import TopicLimits, WhenFull
@@ -207,8 +207,8 @@ class NsqdOptions:
     topic_limit: tuple[str, ...] = _STORAGE.strings(
         "limits on what waits in each topic whose name fits the pattern, and in each of its channels:"
         " max-depth=N messages, max-bytes=N, when-full=refuse or drop-oldest, ttl=DURATION, and"
-        " journal-max-bytes=N in place of --journal-max-bytes; * stands for any characters, and the first pattern that"
-        " fits a topic counts",
+        " journal-max-bytes=N in place of --journal-max-bytes; * stands for any characters, ? for one, and the first"
+        " pattern that fits a topic counts",
         placeholder="pattern:limit=value:...",
         key="topic_limits",
     )
@@ -402,12 +402,12 @@ def topic_limits(options: NsqdOptions) -> Callable[[str], TopicLimits | None]:
     patterns = [_parsed_limit(text) for text in options.topic_limit]
 
     def limits_of(topic: str) -> TopicLimits | None:
-        return next((limits for pattern, limits in patterns if fnmatchcase(topic, pattern)), None)
+        return next((limits for pattern, limits in patterns if pattern.fullmatch(topic)), None)
 
     return limits_of
 
 
-def _parsed_limit(text: str) -> tuple[str, TopicLimits]:
+def _parsed_limit(text: str) -> tuple[re.Pattern[str], TopicLimits]:
     """A pattern and its limits, from `pattern:limit=value:limit=value`."""
     pattern, *parts = text.split(":")
     limits = TopicLimits()
@@ -425,7 +425,7 @@ def _parsed_limit(text: str) -> tuple[str, TopicLimits]:
         raise OptionsError(f"--topic-limit {text!r}: it takes a pattern and limits, as in orders.*:max-depth=1000")
     if "when-full" in seen and not limits.has_max:
         raise OptionsError(f"--topic-limit {text!r}: when-full needs max-depth or max-bytes")
-    return pattern, limits
+    return re.compile(glob_expression(pattern)), limits
 
 
 def _with_limit(limits: TopicLimits, name: str, value: str) -> TopicLimits:

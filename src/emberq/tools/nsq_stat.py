@@ -12,7 +12,6 @@ of the cluster would be wrong without looking wrong, so one daemon that does not
 from __future__ import annotations
 
 import asyncio
-import signal
 import ssl
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from typing import TypeVar
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.flag import INT64_MAX
-from emberq.base.program import STOP_SIGNALS, ToolError, run_tool
+from emberq.base.program import HANG_UP_SIGNALS, STOP_SIGNALS, ToolError, run_tool
 from emberq.base.settings import VERSION, Group, OptionsError, SettingTable, read_secret
 from emberq.base.text import forget_output
 from emberq.base.tls import TlsFileError, client_context
@@ -197,4 +196,6 @@ def _print(text: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Report on a channel until there were enough reports or it is told to stop; the exit status."""
-    return run_tool(SETTINGS, StatOptions, run, argv, stop_signals=(*STOP_SIGNALS, signal.SIGHUP), failures=(NsqError,))
+    return run_tool(
+        SETTINGS, StatOptions, run, argv, stop_signals=(*STOP_SIGNALS, *HANG_UP_SIGNALS), failures=(NsqError,)
+    )

@@ -11,6 +11,7 @@ from typing import Any
 
 import gevent
 import gnsq
+import urllib3
 from gevent.threadpool import ThreadPool
 
 from tests.integration.drivers.ledger import Fate, Ledger
@@ -41,6 +42,19 @@ class MendedProducer(gnsq.Producer):  # type: ignore[misc]  # gnsq has no type h
             super().handle_response(connection, response)
 
 
+class SecretLookupd(gnsq.LookupdClient):  # type: ignore[misc]
+    """Asks an nsqlookupd by HTTPS, and shows it a secret and a certificate. gnsq's own client shows neither."""
+
+    def __init__(self, plan: Plan) -> None:
+        host, _, port = plan.lookupd_http_address.partition(":")
+        files = {"ca_certs": plan.authority_path, "cert_file": plan.certificate_path, "key_file": plan.key_path}
+        super().__init__(host, int(port), connection_class=urllib3.HTTPSConnectionPool, **files)
+        self._shown = {"Authorization": f"Bearer {plan.lookupd_secret}"}
+
+    def lookup(self, topic: str) -> Any:
+        return self._request("GET", "/lookup", headers=self._shown, fields={"topic": topic})
+
+
 class GnsqDriver:
     """One Producer and one Consumer on the plan's topic."""
 
@@ -62,6 +76,8 @@ class GnsqDriver:
             max_backoff_duration=_MAX_BACKOFF_S,
             **_connection_options(plan),
         )
+        if plan.lookupd_secret:
+            consumer.lookupds[:] = [SecretLookupd(plan)]
         self._clients += [consumer, producer]
         consumer.on_error.connect(self._on_error)
         consumer.on_exception.connect(self._on_error)
@@ -119,8 +135,7 @@ class GnsqDriver:
 def _whereabouts(plan: Plan) -> dict[str, Any]:
     """How the Consumer gets to know of nsqd."""
     if plan.lookupd_http_address:
-        addresses = [f"http://{plan.lookupd_http_address}"]
-        return {"lookupd_http_addresses": addresses, "lookupd_poll_interval": plan.lookup_interval_s}
+        return {"lookupd_http_addresses": [plan.lookupd_url], "lookupd_poll_interval": plan.lookup_interval_s}
     return {"nsqd_tcp_addresses": plan.address}
 
 

@@ -7,6 +7,7 @@
 
 const {once} = require('events')
 const {readFileSync} = require('fs')
+const https = require('https')
 
 const {Reader, Writer} = require('nsqjs')
 
@@ -144,7 +145,15 @@ function handle(message, plan, ledger) {
 /** How the Reader gets to know of nsqd. */
 function whereabouts(plan) {
   if (!plan.lookupd_http_address) return {nsqdTCPAddresses: [plan.address]}
-  return {lookupdHTTPAddresses: [plan.lookupd_http_address], lookupdPollInterval: plan.lookup_interval_s}
+  const address = plan.lookupd_secret ? secretAddress(plan) : plan.lookupd_http_address
+  return {lookupdHTTPAddresses: [address], lookupdPollInterval: plan.lookup_interval_s}
+}
+
+/** Where nsqlookupd is asked by HTTPS, with its secret. Which certificates to trust and to show is said to Node itself. */
+function secretAddress(plan) {
+  const {ca, cert, key} = connectionOptions(plan)
+  Object.assign(https.globalAgent.options, {ca, cert, key})
+  return `https://nsqjs:${encodeURIComponent(plan.lookupd_secret)}@${plan.lookupd_http_address}`
 }
 
 /** What Writer and Reader have in common. */

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import nsq
+from tornado.httpclient import AsyncHTTPClient
 
 from tests.integration.drivers.ledger import Fate, Ledger
 from tests.integration.plan import Plan, body_of
@@ -113,9 +114,15 @@ class PynsqDriver:
 def _whereabouts(plan: Plan) -> dict[str, Any]:
     """How the Reader gets to know of nsqd."""
     if plan.lookupd_http_address:
-        addresses = [f"http://{plan.lookupd_http_address}"]
-        return {"lookupd_http_addresses": addresses, "lookupd_poll_interval": plan.lookup_interval_s}
+        return {"lookupd_http_addresses": [plan.lookupd_url], "lookupd_poll_interval": plan.lookup_interval_s}
     return {"nsqd_tcp_addresses": [plan.address]}
+
+
+def _show_secret(plan: Plan) -> None:
+    """Tell tornado's client, by which pynsq asks nsqlookupd, what to show. pynsq would log a secret in the address."""
+    shown = {"auth_username": "pynsq", "auth_password": plan.lookupd_secret}
+    files = {"ca_certs": plan.authority_path, "client_cert": plan.certificate_path, "client_key": plan.key_path}
+    AsyncHTTPClient.configure(None, defaults={**shown, **files})
 
 
 def _connection_options(plan: Plan) -> dict[str, Any]:
@@ -141,6 +148,8 @@ async def _main() -> None:
     plan = Plan.from_json(sys.argv[1])
     ledger = Ledger(plan)
     logging.getLogger("nsq").addHandler(_ErrorLog(ledger))
+    if plan.lookupd_secret:
+        _show_secret(plan)
     try:
         await asyncio.wait_for(PynsqDriver(plan, ledger).run(), plan.deadline_ms / 1000)
     except TimeoutError:

@@ -106,6 +106,11 @@ def test_the_answer_has_its_keys_in_order() -> None:
     assert list(members["memory"]) == MEMORY_KEYS
 
 
+def test_the_age_of_the_oldest_message_stands_behind_what_nsq_has() -> None:
+    assert list(only_channel(oldest_age_ns=1_999_999)) == [*only_channel(), "oldest_age_ms"]
+    assert only_channel(oldest_age_ns=1_999_999)["oldest_age_ms"] == 1
+
+
 def test_a_drain_is_told_while_it_lasts_and_else_left_out() -> None:
     assert rendered(replace(REPORT, is_draining=True))["draining"] is True
     assert "draining" not in rendered()

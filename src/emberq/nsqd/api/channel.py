@@ -33,7 +33,7 @@ from emberq.nsqd.api.publish import settled
 from emberq.storage.data_folder import ChannelPolicy
 from emberq.storage.error import StorageError
 from emberq.wire.frame import WireMessage
-from emberq.wire.parameter import is_ephemeral
+from emberq.wire.parameter import MAX_PEEK_COUNT, is_ephemeral
 
 
 class Disk(Protocol):
@@ -92,8 +92,6 @@ class TopicApi:
 # Channels.
 
 DEFAULT_PEEK_COUNT = 10
-MAX_PEEK_COUNT = 100
-"""Enough for a person to see what a channel is about to deliver."""
 MAX_PEEK_BYTES = 4 * 1024 * 1024
 """Bodies in one answer, which is built in one go while other clients wait. The first message is always shown."""
 

@@ -16,7 +16,8 @@ locality, a client's identity, and what it published. A list that was not asked 
 journaled topic has `is_journaled` and `journal`, whose `problem` says why it takes no messages; a channel with a
 dead-letter policy has `policy`; a channel that messages have left for another topic has `dead_letter_count` or
 `redriven_count`. Where limits are set, a topic has `refused_count`, and topics and channels have `dropped_count` and
-`expired_count`, if these are not 0.
+`expired_count`, if these are not 0. Where messages wait, `oldest_age_ms` says how long ago the one that is next in line
+was published; it is left out if that is not known, as for a disk queue of an earlier run that was not read yet.
 
 Text is what `curl localhost:4151/stats` shows. Paused topics and channels are marked `*P`:
 
@@ -257,7 +258,7 @@ def _json_topic(topic: ShownTopic, *, shows_clients: bool) -> Iterator[str]:
         f'"message_bytes":{stats.message_bytes},{_unless_0("refused_count", stats.refused_count)}'
         f"{_unless_0('dropped_count', stats.dropped_count)}{_unless_0('expired_count', stats.expired_count)}"
         f'"paused":{_BOOL[stats.paused]},'
-        f'"e2e_processing_latency":{_json_latency(stats.e2e)}{journal}}}'
+        f'"e2e_processing_latency":{_json_latency(stats.e2e)}{journal}{_oldest(stats.oldest_age_ns)}}}'
     )
 
 
@@ -291,7 +292,8 @@ def _channel_start(channel: ChannelStats, client_count: int) -> str:
 def _channel_end(channel: ChannelStats) -> str:
     """The members behind `clients`."""
     policy = "" if channel.policy is None else f',"policy":{json_text(asdict(channel.policy))}'
-    return f',"paused":{_BOOL[channel.paused]},"e2e_processing_latency":{_json_latency(channel.e2e)}{policy}}}'
+    latency, oldest = _json_latency(channel.e2e), _oldest(channel.oldest_age_ns)
+    return f',"paused":{_BOOL[channel.paused]},"e2e_processing_latency":{latency}{policy}{oldest}}}'
 
 
 _BOOL = ("false", "true")
@@ -299,6 +301,10 @@ _BOOL = ("false", "true")
 
 def _unless_0(name: str, count: int) -> str:
     return f'"{name}":{count},' if count else ""
+
+
+def _oldest(age_ns: int | None) -> str:
+    return "" if age_ns is None else f',"oldest_age_ms":{age_ns // NS_PER_MS}'
 
 
 def _json_latency(summary: LatencySummary) -> str:

@@ -45,6 +45,8 @@ FILE_MODE = 0o660
 _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 """zlib's number for the gzip format with the largest window."""
 _NEWLINE = b"\n"
+_AS_IT_IS = getattr(os, "O_BINARY", 0)
+"""Windows would write each line feed as two bytes."""
 
 
 class OutputFile:
@@ -64,7 +66,7 @@ class OutputFile:
     def create(cls, path: Path, *, gzip_level: int = PLAIN) -> Self:
         """A new file; FileExistsError if the name is taken."""
         make_folder(path.parent)
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | _AS_IT_IS, FILE_MODE)
         file = cls(fd, path, size_bytes=0, gzip_level=gzip_level)
         file._guarded(lambda: sync_folder(path.parent))
         return file
@@ -75,7 +77,7 @@ class OutputFile:
         try:
             return cls.create(path)
         except FileExistsError:
-            fd = os.open(path, os.O_RDWR | os.O_APPEND)
+            fd = os.open(path, os.O_RDWR | os.O_APPEND | _AS_IT_IS)
         file = cls(fd, path, size_bytes=os.fstat(fd).st_size, gzip_level=PLAIN)
         file._guarded(file._end_torn_line)
         return file
@@ -127,7 +129,10 @@ class OutputFile:
             rest = rest[os.write(self._fd, rest) :]
 
     def _end_torn_line(self) -> None:
-        if self.size_bytes and os.pread(self._fd, 1, self.size_bytes - 1) != _NEWLINE:
+        if not self.size_bytes:
+            return
+        os.lseek(self._fd, self.size_bytes - 1, os.SEEK_SET)  # what is written goes to the end in any case
+        if os.read(self._fd, 1) != _NEWLINE:
             self.write(_NEWLINE)
 
 

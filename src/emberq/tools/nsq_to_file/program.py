@@ -25,7 +25,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
@@ -36,7 +35,7 @@ from typing import TypeVar
 from emberq.base import log
 from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.file import make_folder
-from emberq.base.program import ToolError, run_tool, stop_logging
+from emberq.base.program import HANG_UP_SIGNALS, ToolError, on_signal, run_tool, stop_logging
 from emberq.client.config import ClientConfig, ConsumerConfig
 from emberq.client.consumer import Consumer
 from emberq.client.discovery import secret_for_lookupd
@@ -166,7 +165,8 @@ async def run(options: ToFileOptions, stop_asked: asyncio.Event) -> None:
     stop_logging()
     log.configure(prefix=options.log_prefix, level=options.log_threshold)
     archive = Archive(options)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, archive.reopen)
+    for number in HANG_UP_SIGNALS:
+        on_signal(number, archive.reopen)
     await archive.run(stop_asked)
 
 
