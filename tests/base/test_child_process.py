@@ -66,6 +66,13 @@ def test_what_does_not_end_by_itself_is_killed() -> None:
         assert await_end(below, timeout_s=TIMEOUT_S)
 
 
+def test_without_patience_processes_are_not_even_asked() -> None:
+    with family() as parent:
+        below = {process for process in descendants() if process.pid == parent.pid}
+        end_processes(below, patience_s=0)
+        assert parent.wait(TIMEOUT_S) == -signal.SIGKILL
+
+
 def test_processes_in_a_session_of_their_own_can_be_left_out() -> None:
     with family() as here, family(start_new_session=True) as apart:
         pids = {process.pid for process in descendants(same_session=True)}

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 LOOK_INTERVAL_S = 0.05
+KILL_TIMEOUT_S = 1.0
+"""How long the system may take to end processes that were killed."""
 _PROC = Path("/proc")
 _STARTED_FIELD = 19
 """Of those behind the name in /proc/PID/stat."""
@@ -48,11 +50,15 @@ def descendants(pid: int | None = None, *, same_session: bool = False) -> frozen
 
 
 def end_processes(processes: Collection[Process], *, patience_s: float) -> None:
-    """Ask processes to end, and kill those that have not ended after `patience_s`. Returns when all are gone."""
-    _signal(processes, signal.SIGTERM)
+    """Ask processes to end, and kill those that have not ended after `patience_s`. Returns when all are gone.
+
+    Without patience they are killed at once.
+    """
+    if patience_s:
+        _signal(processes, signal.SIGTERM)
     if not await_end(processes, timeout_s=patience_s):
         _signal(processes, signal.SIGKILL)
-        await_end(processes, timeout_s=patience_s)
+        await_end(processes, timeout_s=KILL_TIMEOUT_S)
 
 
 def await_end(processes: Collection[Process], *, timeout_s: float) -> bool:

@@ -199,13 +199,13 @@ def _java_folder(terminal: Terminal, stopping: threading.Event) -> Iterator[Path
         shutil.rmtree(folder, ignore_errors=True)  # a Java that was killed leaves much behind
 
 
-def end_spark() -> None:
-    """Kill Java and its workers, if there are any.
+def end_spark(*, patience_s: float = JAVA_TIMEOUT_S) -> None:
+    """End Java and its workers, if there are any. They are killed if they take longer than `patience_s`.
 
     They are the processes below this one that share its session. Other processes that a command starts have sessions of
     their own, so that a terminal's Ctrl-C does not reach them.
     """
-    end_processes(descendants(same_session=True), patience_s=JAVA_TIMEOUT_S)
+    end_processes(descendants(same_session=True), patience_s=patience_s)
 
 
 def _hint() -> str:
@@ -261,9 +261,9 @@ async def _break_off(running: asyncio.Future[_T], *, deadline_s: float) -> None:
     import asyncio
 
     while not running.done() and time.monotonic() < deadline_s:
-        end_spark()
+        end_spark(patience_s=0)  # Java had its time
         await asyncio.wait([running], timeout=BREAK_INTERVAL_S)
-    end_spark()
+    end_spark(patience_s=0)
 
 
 def _started(work: Callable[[threading.Event], _T], stopping: threading.Event) -> asyncio.Future[_T]:
