@@ -30,11 +30,12 @@ LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py te
     tests/broker/test_broker_properties.py tests/broker/test_journaled_topic_properties.py \
     tests/broker/test_dead_letter_properties.py tests/http/test_reader_properties.py $(HISTORIES)) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
-# Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
+# Run two files at a time beside the tests of Spark: they mostly wait for the processes that they start.
 PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/integrations tests/release tests/tools
 # Run at a low priority beside both: they compute, and mind no pause.
-COMPUTING := tests/base tests/broker tests/crash tests/quality tests/storage tests/test_house.py \
-    tests/test_import_directions.py tests/wire
+COMPUTING := tests/base tests/broker tests/crash tests/quality tests/storage tests/wire
+# The order of the house: they read the source, and run none of it.
+HOUSE := tests/test_house.py tests/test_import_directions.py
 # They need a browser or Spark's Java, and have no properties.
 WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 # Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
@@ -78,7 +79,7 @@ INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$
     touch $@.unfinished && $(UV_INSTALL) --require-hashes --no-build-isolation "$$@"
 
 .PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-alone \
-    test-without-spark test-browser test-spark test-cluster test-jdbc lint check coverage coverage-report search fuzz \
+    test-without-spark test-browser test-spark test-cluster test-jdbc lint house check coverage coverage-report search fuzz \
     bystander mutate bench bench-spark chaos chaos-spark soak-demo chromium postgres lock wheel release site clean
 
 help: ## show this list
@@ -108,7 +109,7 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 	exec $(BIN)/emberq up $(ARGS)
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
-	@$(IN_PARALLEL) $(COMPILED_READY) lint chromium $(NODE_READY)
+	@$(IN_PARALLEL) $(COMPILED_READY) house chromium $(NODE_READY)
 	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled
 	@$(MAKE) --no-print-directory test-alone coverage-report
 
@@ -118,7 +119,7 @@ beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
 test-processes: $(DEV_READY) $(NODE_READY) chromium
-	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
+	COVERAGE_FILE=.coverage.processes $(BIN)/pytest -n 2 --dist loadfile $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
 test-computing: $(DEV_READY)
 	nice -n 10 $(BIN)/mypy
@@ -129,7 +130,7 @@ test-compiled: $(DEV_READY) $(COMPILED_READY)
 
 test-alone: $(DEV_READY)
 	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
-	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(COMPUTING) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
+	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(COMPUTING) $(HOUSE) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
 	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET)) $(ARGS)
@@ -171,9 +172,11 @@ lint: $(DEV_READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-check: lint ## lint, types, import directions and the order of the house
+house: lint
+	$(BIN)/pytest -q $(HOUSE)
+
+check: house ## lint, types, import directions and the order of the house
 	$(BIN)/mypy
-	$(BIN)/pytest -q tests/test_import_directions.py tests/test_house.py
 
 bench: $(BENCH_READY) $(COMPILED_READY) $(LOAD) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)

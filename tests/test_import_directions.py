@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -40,11 +41,17 @@ FRAMEWORKS = {"celery", "kombu", "faststream", "fastapi", "django"}
 """Only `integrations` may import these."""
 
 
+@cache
+def imports_in(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Those at the top of a module, those for type checkers, and those within functions."""
+    return [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def modules_imported_by(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in imports_in(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+        elif node.module is not None:
             assert node.level == 0, f"{path}: imports are absolute here"
             yield node.module
 
@@ -66,7 +73,7 @@ def test_a_package_imports_only_what_stands_below_it(package: str) -> None:
 
 
 def internal_imports() -> dict[str, set[str]]:
-    """What each of our modules imports of the others: when it is loaded, when it is checked, and within functions."""
+    """What each of our modules imports of the others."""
     modules = {
         ".".join(path.relative_to(ROOT.parent).with_suffix("").parts): path
         for path in ROOT.rglob("*.py")
@@ -75,7 +82,7 @@ def internal_imports() -> dict[str, set[str]]:
     graph: dict[str, set[str]] = {}
     for name, path in modules.items():
         imported = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in imports_in(path):
             if isinstance(node, ast.ImportFrom) and node.module is not None:
                 imported |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         graph[name] = imported & modules.keys()
