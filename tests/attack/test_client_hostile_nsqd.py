@@ -20,7 +20,7 @@ from emberq.wire import command, frame
 from emberq.wire.compression import Codec, DeflateCodec, SnappyCodec
 from emberq.wire.frame import WireMessage
 from tests.support.scripted_peer import MESSAGE, Peer, message_frame, scripted_peer
-from tests.support.waiting import until
+from tests.support.waiting import PATIENCE_S, until
 
 MIB = 1024 * 1024
 LARGE = message_frame(WireMessage(timestamp_ns=1, attempts=1, id=b"0123456789abcdef", body=bytes(MIB)))
@@ -293,7 +293,7 @@ async def test_heartbeats_that_are_not_read_do_not_pile_up(tmp_path: Path) -> No
 
     async with scripted_peer(script, unix_path=str(tmp_path / "nsqd.sock")) as address:
         connection = await Connection.open(address, ClientConfig())
-        await until(lambda: len(answers) > WRITE_BUFFER_HIGH_BYTES // 2)
+        await until(lambda: len(answers) > WRITE_BUFFER_HIGH_BYTES // 2, timeout_s=3 * PATIENCE_S)
         await connection.close()
         await until(lambda: not connection.is_open)
     assert len(answers) < count * len(command.NOP) * 3 // 4

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import cast
@@ -24,7 +23,8 @@ STREAM_BYTES = 16 * 1024 * 1024
 ATTACKERS = 3
 PUBLISHES = 20
 MAX_WAIT_S = 1.0
-"""Generous: a publish takes less than a millisecond, and took five seconds when one client could hold up all."""
+"""So long nsqd works at most until it has answered. Generous: a publish takes less than a millisecond, and took five
+seconds when one client could hold up all."""
 
 
 def bits(*fields: tuple[int, int]) -> str:
@@ -101,9 +101,9 @@ def test_others_are_served_meanwhile(start_nsqd_process: StartNsqdProcess, name:
             attacks.enter_context(sending(attacker(nsqd, compression), stream))
         waits_s = []
         for _ in range(PUBLISHES):
-            start_s = time.monotonic()
+            start_s = nsqd.worked_s
             bystander.pub("t", b"meanwhile")
-            waits_s.append(time.monotonic() - start_s)
+            waits_s.append(nsqd.worked_s - start_s)
         assert max(waits_s) < MAX_WAIT_S
 
 

@@ -18,7 +18,8 @@ OK = b"\0\0\0\2OK"
 CROWDING = b"E_INVALID there are too many topics and channels, and this nsqd has the most"
 DEFAULT_LIMIT = 100_000
 BYSTANDER_S = 0.1
-"""A client that has nothing to do with the flood is answered in this time, but for one time in a hundred."""
+"""So long nsqlookupd works at most before it answers a client that has nothing to do with the flood, but for one time
+in a hundred."""
 
 
 @pytest.fixture
@@ -116,21 +117,22 @@ def test_others_are_answered_in_time_during_a_flood(process: NsqlookupdProcess) 
     floods = [flood(address, DEFAULT_LIMIT - 1) for _ in range(2)]
     for client in floods:
         threading.Thread(target=drain, args=(client,), daemon=True).start()
-    waits = pings(bystander, duration_s=3)
+    waits = pings(process, bystander, duration_s=3)
     for client in floods:
         client.reset()
-    waits += pings(bystander, duration_s=0.5)  # while what they registered is cleared away
+    waits += pings(process, bystander, duration_s=0.5)  # while what they registered is cleared away
     bystander.close()
     assert sorted(waits)[len(waits) * 99 // 100] < BYSTANDER_S, sorted(waits)[-5:]
 
 
-def pings(client: Nsqd, *, duration_s: float) -> list[float]:
-    """How long each answer took, in seconds."""
+def pings(process: NsqlookupdProcess, client: Nsqd, *, duration_s: float) -> list[float]:
+    """How long nsqlookupd worked until each answer, in seconds."""
     waits = []
     ends_s = time.monotonic() + duration_s
-    while (began_s := time.monotonic()) < ends_s:
+    while time.monotonic() < ends_s:
+        began_s = process.worked_s
         client.ping()
-        waits.append(time.monotonic() - began_s)
+        waits.append(process.worked_s - began_s)
         time.sleep(0.005)
     return waits
 

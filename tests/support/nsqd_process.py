@@ -20,6 +20,7 @@ from typing import Any, Self
 from tests.support.held_port import hold_ports
 from tests.support.raw_client import Client
 from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.worked_time import worked_s
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 LISTENING = re.compile(r"TCP: listening on 127\.0\.0\.1:(\d+)")
@@ -69,6 +70,11 @@ class NsqdProcess:
     def log(self) -> str:
         """What it has logged so far."""
         return self._log_path.read_text(errors="replace")
+
+    @property
+    def worked_s(self) -> float:
+        """The processor time it has used."""
+        return worked_s(self._process.pid)
 
     @property
     def rss_bytes(self) -> int:

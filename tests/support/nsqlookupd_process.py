@@ -16,6 +16,7 @@ from typing import Any, Self
 from tests.support.held_port import hold_ports
 from tests.support.http_client import HttpClient
 from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.worked_time import worked_s
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqlookupd")
 LISTENING = re.compile(r"\b(TCP|HTTP)S?: listening on 127\.0\.0\.1:(\d+)")
@@ -57,6 +58,11 @@ class NsqlookupdProcess:
     def log(self) -> str:
         """What it has logged so far."""
         return self._log_path.read_text(errors="replace")
+
+    @property
+    def worked_s(self) -> float:
+        """The processor time it has used."""
+        return worked_s(self._process.pid)
 
     @property
     def tcp_address(self) -> str:
