@@ -22,7 +22,10 @@ QUICK_S = 10.0
 """For an answer that has to ask very many questions. Without a bound it takes minutes."""
 BYSTANDER_S = 1.0
 """For a page that asks no daemon."""
-PATIENT = {"http_client_connect_timeout_ns": 60 * NS_PER_SECOND, "http_client_request_timeout_ns": 60 * NS_PER_SECOND}
+PATIENT: dict[str, Any] = {
+    "http_client_connect_timeout_ns": 60 * NS_PER_SECOND,
+    "http_client_request_timeout_ns": 60 * NS_PER_SECOND,
+}
 """The daemons answer late on a busy machine, because they share an interpreter with nsqadmin."""
 
 
