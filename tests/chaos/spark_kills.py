@@ -1,6 +1,7 @@
 """Spark and its nsqds killed at random; `make chaos-spark` runs it. (The name keeps it out of `make test`.)
 
-KILLS sets how many there are in each mode, SEED repeats a run as far as the machine lets it be repeated.
+KILLS sets how many there are in each mode, ROWS how many messages the table of a topic and its archive has, and SEED
+repeats a run as far as the machine lets it be repeated.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import pytest
 
 from tests.chaos.spark_processes import CLUSTER
 from tests.chaos.spark_run import NO_SPARK, Mode, SparkRun
+from tests.chaos.spark_table import TableRun
 
 KILLS = int(os.environ.get("KILLS", "20"))
+ROWS = int(os.environ.get("ROWS", "400000"))
 SEED = int(os.environ.get("SEED", random.randrange(1 << 32)))
 
 
@@ -33,3 +36,11 @@ def test_every_message_is_one_row_whatever_is_killed(tmp_path: Path, mode: Mode,
         run.kill_often(kills)
         run.drain()
         print(run.check(), flush=True)
+
+
+@pytest.mark.timeout(1200 + 120 * KILLS + ROWS // 5000)
+def test_a_topic_and_its_archive_are_one_table_whenever_the_archiver_is_killed(tmp_path: Path) -> None:
+    print(f"\nSEED={SEED} table: {ROWS} rows, {KILLS} kills", flush=True)
+    with TableRun(tmp_path, rows=ROWS, kills=KILLS, seed=SEED) as run:
+        run.count_and_kill()
+        print(run.finish(), flush=True)

@@ -23,6 +23,7 @@ from typing import NamedTuple, Self
 
 import pyspark
 
+from emberq.spark.pipeline.run import JAVA_IS_GONE
 from tests.support.postgres import PASSWORD, PASSWORD_VARIABLE, PostgresServer
 
 ROOT = Path(__file__).parents[2]
@@ -91,19 +92,18 @@ def spark_home(folder: Path) -> Path:
     return home
 
 
-class Archiver:
-    """A process that reads messages into `folder`, with all the processes it makes; a context manager that leaves none
-    behind. What it does it is told as JSON, with what is in `task` besides."""
+class DriverProcess:
+    """A Python process that works in `folder`, with all the processes it makes; a context manager that leaves none
+    behind."""
 
     module: str
     """Its program."""
 
-    def __init__(self, folder: Path, *, options: Mapping[str, str], is_last: bool = False, **task: str) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
         self.folder = folder
-        task_json = json.dumps({"folder": str(folder), "options": dict(options), "is_last": is_last, **task})
         with (folder / "driver.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.module, task_json],
+                [sys.executable, "-m", self.module, *arguments],
                 cwd=ROOT,
                 env=self.environment(),
                 stdout=log,
@@ -120,21 +120,17 @@ class Archiver:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
 
-    @property
-    def batch_count(self) -> int:
-        """How much is done, over all processes of this folder."""
-        raise NotImplementedError
-
-    def bodies(self) -> Iterator[bytes]:
-        """Of all messages that were archived."""
-        raise NotImplementedError
-
     def kill(self) -> None:
         """End it with all its processes."""
         while left := [each for each in processes() if each.session == self._process.pid]:
             for process in left:
                 process.kill()
             time.sleep(0.05)
+        self._process.wait()
+
+    def kill_python(self) -> None:
+        """End the driver's Python alone. The other processes have to notice by themselves."""
+        self._process.kill()
         self._process.wait()
 
     def stop(self) -> None:
@@ -153,6 +149,44 @@ class Archiver:
     def log(self) -> str:
         """The end of what it, and those before it, have said."""
         return (self.folder / "driver.log").read_text(errors="replace")[-8000:]
+
+    def _kill_javas(self) -> None:
+        for process in descendants(self._process.pid):
+            if process.is_java:
+                process.kill()
+
+
+class ArchiveCommand(DriverProcess):
+    """`emberq archive`, as an operator runs it."""
+
+    module = "emberq.cli.main"
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        super().__init__(folder, "archive", *arguments)
+
+    def kill_java(self) -> None:
+        """End the driver's Java alone. The command has to notice by itself, and fails."""
+        self._kill_javas()
+        assert self._process.wait(BATCH_TIMEOUT_S) != 0, self.log()
+        assert JAVA_IS_GONE in self.log()
+
+
+class Archiver(DriverProcess):
+    """A process that reads messages into its folder. It is told what to do as JSON, with what is in `task` besides."""
+
+    def __init__(self, folder: Path, *, options: Mapping[str, str], is_last: bool = False, **task: str) -> None:
+        super().__init__(
+            folder, json.dumps({"folder": str(folder), "options": dict(options), "is_last": is_last, **task})
+        )
+
+    @property
+    def batch_count(self) -> int:
+        """How much is done, over all processes of this folder."""
+        raise NotImplementedError
+
+    def bodies(self) -> Iterator[bytes]:
+        """Of all messages that were archived."""
+        raise NotImplementedError
 
     def wait_for_batches(self, count: int) -> bool:
         """Wait until so much is done; False if it ends before. Looked at rarely: others should have the processor."""
@@ -196,11 +230,8 @@ class ArchivingDriver(Archiver):
 
     def kill_java(self) -> None:
         """End the driver's Java alone. The other processes have to notice by themselves."""
-        for process in descendants(self._process.pid):
-            if process.is_java:
-                process.kill()
-        self._process.kill()
-        self._process.wait()
+        self._kill_javas()
+        self.kill_python()
 
     def executors(self) -> list[Process]:
         return [each for each in descendants(self._process.pid) if each.is_executor]

@@ -121,7 +121,7 @@ def published(scene: Scene) -> dict[str, list[int]]:
 def test_every_message_is_there_once_when_half_a_batch_is_archived_and_the_beginning_is_gone(
     spark: SparkSession, scene: Scene
 ) -> None:
-    newest = max(file.last_batch for file in data_files(scene.archive))
+    newest = max(file.by.last_batch for file in data_files(scene.archive))
     assert not (scene.archive / "_checkpoint" / "files" / "commits" / str(newest)).exists()
     rows = read_topic(spark, scene.options, archive=str(scene.archive))
     assert rows.columns[-3:] == ["body", "date", "hour"]

@@ -26,7 +26,7 @@ class Wall:
 
 
 def numbers(spool: Spool) -> list[int]:
-    return [segment.number for segment in spool.segments]
+    return [segment.first for segment in spool.segments]
 
 
 def known(spool: Spool, *wanted: int, origin: Place = HERE) -> list[int]:

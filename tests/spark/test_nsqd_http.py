@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from emberq.spark.error import NsqdRefusedError, NsqdUnavailableError
-from emberq.spark.nsqd_http import MAX_DELAY_S, HttpPeer, patiently
-from emberq.spark.option import Access, SinkSettings
+from emberq.spark.nsqd_http import MAX_DELAY_S, Access, HttpPeer, patiently
+from emberq.spark.option import SinkSettings
 from tests.spark.scripted_http import ScriptedHttp
 from tests.support.threaded_http import Reply
 

@@ -4,7 +4,7 @@ import pytest
 
 from emberq.spark.error import OptionError
 from emberq.spark.journal_offset import Edge, Moment, Named, Place, parse_start
-from emberq.spark.option import OPTIONS, Mode, SinkSettings, SourceSettings, Use, option_table, parse_options
+from emberq.spark.option import Mode, SinkSettings, SourceSettings, Use, parse_options
 
 NSQD = {"nsqd": "127.0.0.1:4151"}
 
@@ -81,10 +81,3 @@ def test_a_secret_is_not_shown() -> None:
 def test_nsqlookupds_are_shown_the_secret_of_nsqds_if_they_have_none() -> None:
     assert SinkSettings.of({**NSQD, "authSecret": "hush"}).access.lookupd_secret == "hush"
     assert SinkSettings.of(NSQD).access.lookupd_secret is None
-
-
-def test_every_option_is_in_the_table_of_its_use() -> None:
-    tables = {use: option_table(use) for use in (Use.BATCH, Use.STREAM, Use.SINK)}
-    for option in OPTIONS:
-        for use, table in tables.items():
-            assert (f"| `{option.name}` |" in table) == bool(option.use & use)

@@ -1,4 +1,4 @@
-"""The daemon of Spark's workers, started as Spark starts it, with a worker that writes to a closed connection."""
+"""The daemon of Spark's workers, started as Spark starts it, with workers of our own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import socket
 import struct
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,26 +16,33 @@ import pytest
 from emberq.spark.java import local_worker_python
 from tests.support.waiting import wait_until
 
-WORKER = """
-import os, sys, time
-
+LATE = """
 def main(infile, outfile):
     infile.read()                       # until Spark has closed the connection
     {failing}
     outfile.write(b"too late")
 """
+COUNTING = """
+import gc, struct
+
+def main(infile, outfile):
+    infile.read(1)
+    outfile.write(struct.pack("!i", gc.get_freeze_count()))
+"""
 TIMEOUT_S = 60.0
 
 
-def what_is_printed(tmp_path: Path, *, failing: str = "") -> str:
-    """What a worker prints that Spark has hung up on."""
-    tmp_path.joinpath("pyspark_late_worker.py").write_text(WORKER.format(failing=failing))
+@contextmanager
+def spark_connected(tmp_path: Path, worker: str) -> Iterator[tuple[subprocess.Popen[bytes], socket.socket]]:
+    """A daemon, and a connection to a worker that it has forked, which runs this code for each task."""
+    tmp_path.joinpath("pyspark_tried_worker.py").write_text(worker)
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(["src", str(tmp_path)]),
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+        "SPARK_REUSE_WORKER": "1",
     }
-    command = [local_worker_python(), "-m", "pyspark.daemon", "pyspark_late_worker"]
+    command = [local_worker_python(), "-m", "pyspark.daemon", "pyspark_tried_worker"]
     with (
         tempfile.TemporaryDirectory() as sockets,  # their paths must be short
         subprocess.Popen(
@@ -45,11 +54,24 @@ def what_is_printed(tmp_path: Path, *, failing: str = "") -> str:
         ) as daemon,
     ):
         assert daemon.stdout is not None
-        (length,) = struct.unpack("!i", daemon.stdout.read(4))
+        length = received(daemon.stdout.read)
         path = daemon.stdout.read(length).decode()
         with socket.socket(socket.AF_UNIX) as spark:
+            spark.settimeout(TIMEOUT_S)
             spark.connect(path)
-            (worker,) = struct.unpack("!i", spark.recv(4))
+            yield daemon, spark
+
+
+def received(read: Callable[[int], bytes]) -> int:
+    (number,) = struct.unpack("!i", read(4))
+    return int(number)
+
+
+def what_is_printed(tmp_path: Path, *, failing: str = "") -> str:
+    """What a worker prints that Spark has hung up on."""
+    with spark_connected(tmp_path, LATE.format(failing=failing)) as (daemon, spark):
+        worker = received(spark.recv)
+        spark.close()
         wait_until(lambda: not Path(f"/proc/{worker}").exists(), timeout_s=TIMEOUT_S)
         _out, printed = daemon.communicate(timeout=TIMEOUT_S)
         return printed.decode()
@@ -66,3 +88,15 @@ def test_a_worker_that_spark_has_hung_up_on_ends_without_a_word(tmp_path: Path) 
 
 def test_any_other_failure_is_printed(tmp_path: Path) -> None:
     assert "RuntimeError: broken" in what_is_printed(tmp_path, failing="raise RuntimeError('broken')")
+
+
+def test_what_a_worker_has_loaded_is_left_out_of_collections_from_its_second_task_on(tmp_path: Path) -> None:
+    with spark_connected(tmp_path, COUNTING) as (_daemon, spark):
+        received(spark.recv)
+        counts = []
+        for _ in range(3):
+            spark.sendall(b".")
+            counts.append(received(spark.recv))
+    assert counts[0] == 0
+    assert counts[1] > 1000
+    assert counts[2] == counts[1]

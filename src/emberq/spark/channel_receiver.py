@@ -39,8 +39,8 @@ from emberq.spark.channel_frames import Arrived, frames_of
 from emberq.spark.channel_spool import Spool, without_stored
 from emberq.spark.error import NsqSparkError
 from emberq.spark.journal_offset import Place
-from emberq.spark.nsqd_http import AddressBook
-from emberq.spark.option import Access, SourceSettings
+from emberq.spark.nsqd_http import Access, AddressBook
+from emberq.spark.option import SourceSettings
 from emberq.wire import command
 from emberq.wire.frame import Frame, FrameDecoder, WholeMessages
 

@@ -75,7 +75,8 @@ class Messages(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A segment or a file of keys. Its messages were stored in the segments from number `first` to `last`."""
+    """A segment or a file of keys. Its messages were stored in the segments from number `first` to `last`:
+    of a segment, its own."""
 
     first: int
     last: int
@@ -85,11 +86,6 @@ class StoredFile:
     stored_at_s: float
     """When its newest messages were stored."""
     parts: tuple[Part, ...]
-
-    @property
-    def number(self) -> int:
-        """The number of a segment."""
-        return self.first
 
     def known_keys(self, wanted: pa.BinaryArray, *, origin: Place, first_ns: int, last_ns: int) -> Collection[bytes]:
         """The `wanted` keys whose messages are in this file."""

@@ -190,7 +190,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The segments of a micro-batch. After a restart Spark calls this first, with offsets of the checkpoint."""
         spool = self._opened()
         first, behind = self._number(start), self._number(end)
-        segments = [segment for segment in spool.segments if first <= segment.number < behind]
+        segments = [segment for segment in spool.segments if first <= segment.first < behind]
         if len(segments) < behind - first:
             self._settings.report_loss(
                 f"of the segments {first} to {behind - 1} of spool {self._folder}, only {len(segments)} are there"
@@ -284,10 +284,10 @@ def _limited_end(segments: Sequence[StoredFile], *, first: int, end: int, max_ro
         return end
     row_count = 0
     for segment in segments:
-        if first <= segment.number < end:
+        if first <= segment.first < end:
             row_count += segment.row_count
             if row_count > max_rows:
-                return max(segment.number, first + 1)
+                return max(segment.first, first + 1)
     return end
 
 

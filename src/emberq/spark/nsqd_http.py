@@ -1,5 +1,8 @@
 """Blocking HTTP to nsqd and nsqlookupd, for Spark's workers; and which nsqd has which topic.
 
+**Access** (`Access`) is what the options say about reaching them: addresses, TLS, secrets and patience. It is pickled
+into every task, so it holds paths and texts, no sockets.
+
 **Requests** (`HttpPeer`)
 
 - A connection is kept open. If the server closed it meanwhile, a GET is repeated once on a new connection. A POST is
@@ -22,18 +25,19 @@ import http.client
 import json
 import logging
 import re
+import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode
 
 from emberq.base.address import TcpAddress, parse_tcp_address
 from emberq.base.text import one_line
+from emberq.base.tls import TlsFileError, client_context
 from emberq.spark.error import NsqdRefusedError, NsqdUnavailableError, OptionError
 from emberq.spark.journal_offset import Place
-from emberq.spark.option import Access
 
 MAX_ERROR_CHARS = 200
 FIRST_DELAY_S = 0.1
@@ -49,6 +53,61 @@ _REMEDIES = {
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
+
+
+# Access.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How to reach nsqds and nsqlookupds."""
+
+    nsqds: tuple[str, ...]
+    lookupds: tuple[str, ...]
+    tls: bool
+    tls_ca_file: str | None
+    tls_cert_file: str | None
+    tls_key_file: str | None
+    tls_verify: bool
+    auth_secret: str | None = field(repr=False)
+    lookupd_secret: str | None = field(repr=False)
+    request_timeout_s: float
+    retry_timeout_s: float
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """From the values of options. OptionError unless they name nsqds or nsqlookupds."""
+        nsqds, lookupds = values["nsqd"] or (), values["lookupd"] or ()
+        if bool(nsqds) == bool(lookupds):
+            fault = "both are given" if nsqds else "neither is given"
+            raise OptionError(
+                f'either "nsqd" (HTTP addresses such as 127.0.0.1:4151) or "lookupd" (such as 127.0.0.1:4161): {fault}'
+            )
+        return cls(
+            nsqds=nsqds,
+            lookupds=lookupds,
+            tls=values["tls"],
+            tls_ca_file=values["tlsCaFile"],
+            tls_cert_file=values["tlsCertFile"],
+            tls_key_file=values["tlsKeyFile"],
+            tls_verify=values["tlsVerify"],
+            auth_secret=values["authSecret"],
+            lookupd_secret=values["lookupdSecret"] or values["authSecret"],
+            request_timeout_s=values["requestTimeout"],
+            retry_timeout_s=values["retryTimeout"],
+        )
+
+    def tls_context(self) -> ssl.SSLContext:
+        """A context that judges servers as the options say. OptionError if a file cannot be used."""
+        try:
+            return client_context(
+                ca_file=self.tls_ca_file,
+                cert_file=self.tls_cert_file,
+                key_file=self.tls_key_file,
+                verify=self.tls_verify,
+            )
+        except TlsFileError as error:
+            raise OptionError(f'options "tlsCaFile", "tlsCertFile", "tlsKeyFile": {error}') from error
 
 
 # Requests.

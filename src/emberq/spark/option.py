@@ -10,20 +10,19 @@ task, so they hold paths and texts, no sockets.
 
 from __future__ import annotations
 
-import difflib
 import enum
 import logging
 import re
-import ssl
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.flag import nearest
 from emberq.base.text import parse_duration, quoted
-from emberq.base.tls import TlsFileError, client_context
 from emberq.spark.error import DataLossError, OptionError
 from emberq.spark.journal_offset import Start, parse_start
+from emberq.spark.nsqd_http import Access
 from emberq.spark.schema import COLUMNS
 from emberq.wire.parameter import is_valid_name
 
@@ -379,81 +378,22 @@ def _value(option: Option, texts: Mapping[str, str]) -> Any:
 
 
 def _unknown(name: str, names: Iterable[str]) -> str:
-    similar = {candidate.lower(): candidate for candidate in names}
-    nearest = difflib.get_close_matches(name.lower(), similar, n=1)
-    if nearest:
-        return f'unknown option "{name}"; did you mean "{similar[nearest[0]]}"?'
-    return f'unknown option "{name}"; there are: {", ".join(sorted(similar.values()))}'
+    known = {candidate.lower(): candidate for candidate in names}
+    if found := nearest(name.lower(), known):
+        return f'unknown option "{name}"; did you mean "{known[found]}"?'
+    return f'unknown option "{name}"; there are: {", ".join(sorted(known.values()))}'
+
+
+def access_of(options: Mapping[str, str]) -> Access:
+    """How to reach the nsqds or nsqlookupds that options name. OptionError if one is wrong."""
+    return Access.of(parse_options(options, Use.SINK))
 
 
 def _described(use: Use) -> str:
     return {Use.BATCH: "a batch read", Use.STREAM: "a stream", Use.SINK: "writing"}.get(use, str(use))
 
 
-def option_table(use: Use) -> str:
-    """The options of this use as a table in Markdown, for the guide."""
-    lines = ["| option | default | what it does |", "|---|---|---|"]
-    lines += [
-        f"| `{option.name}` | {f'`{option.default}`' if option.default is not None else ''} | {option.help} |"
-        for option in OPTIONS
-        if option.use & use
-    ]
-    return "\n".join(lines)
-
-
 # Settings.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How to reach nsqds and nsqlookupds."""
-
-    nsqds: tuple[str, ...]
-    lookupds: tuple[str, ...]
-    tls: bool
-    tls_ca_file: str | None
-    tls_cert_file: str | None
-    tls_key_file: str | None
-    tls_verify: bool
-    auth_secret: str | None = field(repr=False)
-    lookupd_secret: str | None = field(repr=False)
-    request_timeout_s: float
-    retry_timeout_s: float
-
-    @classmethod
-    def of(cls, values: Mapping[str, Any]) -> Self:
-        """From the values of options. OptionError unless they name nsqds or nsqlookupds."""
-        nsqds, lookupds = values["nsqd"] or (), values["lookupd"] or ()
-        if bool(nsqds) == bool(lookupds):
-            fault = "both are given" if nsqds else "neither is given"
-            raise OptionError(
-                f'either "nsqd" (HTTP addresses such as 127.0.0.1:4151) or "lookupd" (such as 127.0.0.1:4161): {fault}'
-            )
-        return cls(
-            nsqds=nsqds,
-            lookupds=lookupds,
-            tls=values["tls"],
-            tls_ca_file=values["tlsCaFile"],
-            tls_cert_file=values["tlsCertFile"],
-            tls_key_file=values["tlsKeyFile"],
-            tls_verify=values["tlsVerify"],
-            auth_secret=values["authSecret"],
-            lookupd_secret=values["lookupdSecret"] or values["authSecret"],
-            request_timeout_s=values["requestTimeout"],
-            retry_timeout_s=values["retryTimeout"],
-        )
-
-    def tls_context(self) -> ssl.SSLContext:
-        """A context that judges servers as the options say. OptionError if a file cannot be used."""
-        try:
-            return client_context(
-                ca_file=self.tls_ca_file,
-                cert_file=self.tls_cert_file,
-                key_file=self.tls_key_file,
-                verify=self.tls_verify,
-            )
-        except TlsFileError as error:
-            raise OptionError(f'options "tlsCaFile", "tlsCertFile", "tlsKeyFile": {error}') from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

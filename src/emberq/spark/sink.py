@@ -47,8 +47,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from emberq.base.text import quoted
 from emberq.spark.error import NsqdUnavailableError, OptionError, RowError
-from emberq.spark.nsqd_http import AddressBook, HttpPeer, patiently
-from emberq.spark.option import Access, SinkSettings
+from emberq.spark.nsqd_http import Access, AddressBook, HttpPeer, patiently
+from emberq.spark.option import SinkSettings
 from emberq.spark.schema import BODY, DEFER_MS, TOPIC
 from emberq.wire.parameter import is_valid_name
 

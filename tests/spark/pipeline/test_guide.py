@@ -8,7 +8,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from emberq.spark.option import Use, option_table
+from emberq.spark.option import OPTIONS, Use
 from emberq.spark.pipeline.model import Pipeline, Sink, Source, Table, View
 from emberq.spark.pipeline.progress import QueryProgress
 from emberq.spark.pipeline.report import FAMILIES
@@ -23,6 +23,16 @@ def renewed(guide: str) -> str:
     for name, use in TABLES.items():
         guide = _with_table(guide, f"options: {name}", option_table(use))
     return _with_table(guide, "metrics", metrics_table())
+
+
+def option_table(use: Use) -> str:
+    """The options of this use."""
+    rows = [
+        f"| `{option.name}` | {f'`{option.default}`' if option.default is not None else ''} | {option.help} |"
+        for option in OPTIONS
+        if option.use & use
+    ]
+    return "\n".join(["| option | default | what it does |", "|---|---|---|", *rows])
 
 
 def metrics_table() -> str:

@@ -12,7 +12,7 @@ from datetime import datetime
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
-from emberq.spark.option import Access, Use, parse_options
+from emberq.spark.option import access_of
 from emberq.spark.pipeline.progress import QueryProgress, QuerySign, QueryState
 from emberq.spark.pipeline.report import PAUSE_S, ProgressPublisher, ProgressReporter
 from tests.support.held_port import hold_port
@@ -123,7 +123,7 @@ def test_an_nsqd_that_stays_away_is_told_of_once_and_one_late_answer_never(
     """What is told of stands in the middle of the live table."""
     clock = clock_at(TIME)
     with caplog.at_level(logging.WARNING, "emberq"), hold_port() as port:
-        access = Access.of(parse_options({"nsqd": f"127.0.0.1:{port}"}, Use.SINK))
+        access = access_of({"nsqd": f"127.0.0.1:{port}"})
         publisher = ProgressPublisher(access, TOPIC, monotonic_s=lambda: clock.monotonic_ns() / NS_PER_SECOND)
         told = []
         for _ in range(4):

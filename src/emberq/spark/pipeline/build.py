@@ -277,9 +277,7 @@ class _Builder:
             self._define_views(query=name)
             if self.problems:
                 return  # what is built on it would repeat the problem
-            query = self._query(name, sink)
-            if query is not None:
-                yield query
+            yield from self._checked(name, sink)
 
     def bad_records(self) -> Iterator[SinkQuery]:
         """A query for each source that says where its bad records go."""
@@ -293,31 +291,25 @@ class _Builder:
                 sink = Sink(view=name, topic=source.bad_records.topic)
             else:
                 sink = Sink(view=name, path=source.bad_records.path, partition_by_time="timestamp")
-            yield SinkQuery(
-                name=query,
-                rows=rows,
-                sink=sink,
-                checkpoint=self._checkpoint(query),
-                state={},
-                definitions=dict(self._source_definitions(name)),
-                graph=graph_of(self._pipeline, sink, name=query),
-                rules=rules_of(self._pipeline, name),
-            )
+            yield self._query(query, sink, rows)
 
-    def _query(self, name: str, sink: Sink) -> SinkQuery | None:
+    def _checked(self, name: str, sink: Sink) -> Iterator[SinkQuery]:
+        """The query of a sink, unless Spark cannot run it, which is a problem then."""
         rows = self._spark.table(sink.view)
         fault = stream_fault(rows, sink.output_mode)
         if fault is not None:
-            path: KeyPath = ("sink", name)
-            self.problems.append(Problem(path, fault, _WINDOW_REMEDY if "output mode" in fault.lower() else ""))
-            return None
+            self._problem(("sink", name), fault, _WINDOW_REMEDY if "output mode" in fault.lower() else "")
+            return
         missing = {*sink.partition_by, *filter(None, [sink.partition_by_time])} - {*rows.columns}
         if missing:
             where = f"{sink.view} has the columns {', '.join(rows.columns)}"
-            self.problems.append(Problem(("sink", name), f"there is no column {', '.join(sorted(missing))}", where))
-            return None
+            self._problem(("sink", name), f"there is no column {', '.join(sorted(missing))}", where)
+            return
         if sink.format == JDBC:
             self.problems += problems_with(name, sink, rows.schema, self._spark)
+        yield self._query(name, sink, rows)
+
+    def _query(self, name: str, sink: Sink, rows: DataFrame) -> SinkQuery:
         definitions = dict(self._definitions(sink.view))
         return SinkQuery(
             name=name,
@@ -329,6 +321,9 @@ class _Builder:
             graph=graph_of(self._pipeline, sink, name=name),
             rules=rules_of(self._pipeline, sink.view),
         )
+
+    def _problem(self, path: KeyPath, text: str, remedy: str = "", *, line_offset: int = 0) -> None:
+        self.problems.append(Problem(path, text, remedy, line_offset))
 
     def _checkpoint(self, query: str) -> str:
         return f"{self._pipeline.checkpoint.rstrip('/')}/{query}"
@@ -342,17 +337,14 @@ class _Builder:
             except PySparkException as fault:
                 remedy = "write it as SQL does: page STRING NOT NULL, at TIMESTAMP" if source.schema else ""
                 path: KeyPath = ("source", name, "schema") if source.schema else ("source", name)
-                self.problems.append(Problem(path, cause_of(fault), remedy))
+                self._problem(path, cause_of(fault), remedy)
                 continue
             except NsqSparkError as failure:
-                problem = Problem(("source", name), f"its schema cannot be seen: {failure}", _WRITE_IT_DOWN)
-                self.problems.append(problem)
+                self._problem(("source", name), f"its schema cannot be seen: {failure}", _WRITE_IT_DOWN)
                 continue
             reserved = [field.name for field in schema.fields if field.name.lower() in (*MESSAGE_COLUMNS, RESCUED)]
             if reserved:
-                self.problems.append(
-                    Problem(("source", name, "schema"), f"{reserved[0]} tells of the message", "rename that column")
-                )
+                self._problem(("source", name, "schema"), f"{reserved[0]} tells of the message", "rename that column")
             self._schemas[name] = schema
             self._added[name] = self._added_to(name, source)
 
@@ -395,9 +387,7 @@ class _Builder:
         options, kept_in = self._batch_options(source), self._file(name, "schema")
         schema = peeked_schema(self._spark, options, source.format, kept_in=kept_in)
         if schema is None:
-            self.problems.append(
-                Problem(("source", name), "there are no messages to see the schema by", _WRITE_IT_DOWN)
-            )
+            self._problem(("source", name), "there are no messages to see the schema by", _WRITE_IT_DOWN)
         return schema or StructType()
 
     def _batch_options(self, source: Source) -> dict[str, str]:
@@ -412,8 +402,8 @@ class _Builder:
         own = {"channel": channel_name(self._pipeline.name, query), "spool": f"{self._checkpoint(query)}.spool-{name}"}
         options = own | self._options(source)
         messages = self._spark.readStream.format("nsq").options(**options).load()
-        found = judged(messages, source, self._columns(name), name=name)
         columns = self._columns(name)
+        found = judged(messages, source, columns, name=name)
         if source.expect:
             if not self._are_conditions(("source", name), good_rows(found, columns), source.expect):
                 return found
@@ -429,12 +419,10 @@ class _Builder:
             try:
                 found = rows.select(F.expr(rule.sql)).schema.fields[0].dataType
             except PySparkException as fault:
-                self.problems.append(Problem(where, first_sentence(fault)))
+                self._problem(where, first_sentence(fault))
             else:
                 if not isinstance(found, BooleanType):
-                    self.problems.append(
-                        Problem(where, f"it is no condition, its type is {found.simpleString().upper()}")
-                    )
+                    self._problem(where, f"it is no condition, its type is {found.simpleString().upper()}")
         return len(self.problems) == known
 
     def _rows(self, name: str, source: Source, *, query: str) -> DataFrame:
@@ -453,7 +441,7 @@ class _Builder:
                     reader = reader.schema(table.schema)
                 reader.load(table.path).createOrReplaceTempView(name)
             except PySparkException as fault:
-                self.problems.append(Problem(("table", name), first_sentence(fault)))
+                self._problem(("table", name), first_sentence(fault))
 
     def _define_views(self, *, query: str) -> None:
         """Define all views, reading from the channel of `query`."""
@@ -461,16 +449,14 @@ class _Builder:
             try:
                 self._rows(name, source, query=query).createOrReplaceTempView(name)
             except PySparkException as fault:
-                self.problems.append(Problem(("source", name), first_sentence(fault)))
+                self._problem(("source", name), first_sentence(fault))
         if self.problems:
             return
         for name, view in self._pipeline.views.items():
             try:
                 rows = self._spark.sql(view.sql)
             except PySparkException as fault:
-                self.problems.append(
-                    Problem(("view", name, "sql"), first_sentence(fault), line_offset=_sql_line(fault, view.sql))
-                )
+                self._problem(("view", name, "sql"), first_sentence(fault), line_offset=_sql_line(fault, view.sql))
                 return  # later views may use it
             if view.expect:
                 if not self._are_conditions(("view", name), rows, view.expect):

@@ -6,11 +6,11 @@ is built (`build`).
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from emberq.base.clock import NS_PER_SECOND
+from emberq.base.flag import nearest
 from emberq.base.text import parse_duration, quoted
 from emberq.spark.error import OptionError
 from emberq.spark.option import OPTIONS, SinkSettings, SourceSettings, Use
@@ -272,7 +272,6 @@ def _of_topic(path: KeyPath, topic: str) -> Iterator[Problem]:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     names = list(known)
-    nearest = difflib.get_close_matches(name, names, n=1)
-    if nearest:
-        return f"did you mean {quoted(nearest[0])}?"
+    if found := nearest(name, names):
+        return f"did you mean {quoted(found)}?"
     return f"there are: {', '.join(names)}" if names else "add a source"

@@ -21,8 +21,8 @@ from typing import Any
 
 from emberq.spark.error import NsqdUnavailableError, NsqSparkError
 from emberq.spark.journal_offset import Place, from_document
-from emberq.spark.nsqd_http import AddressBook
-from emberq.spark.option import Access, Use, parse_options
+from emberq.spark.nsqd_http import Access, AddressBook
+from emberq.spark.option import access_of
 from emberq.spark.pipeline.check import access_for
 from emberq.spark.pipeline.model import Pipeline
 
@@ -108,7 +108,7 @@ def pipeline_status(pipeline: Pipeline) -> list[QueryStatus]:
     folder = Path(pipeline.checkpoint)
     queries = sorted(path.name for path in folder.glob("*/") if (path / "offsets").is_dir())
     options = access_for(pipeline, {})
-    with closing(JournalLag(Access.of(parse_options(options, Use.SINK)) if options else None)) as lag:
+    with closing(JournalLag(access_of(options) if options else None)) as lag:
         return [_status(folder / query, lag) for query in queries]
 
 

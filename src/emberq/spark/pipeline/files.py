@@ -197,14 +197,11 @@ class WrittenBy(NamedTuple):
         return cls(found["query"], int(found["first"]), int(found["last"] or found["first"]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DataFile:
+class DataFile(NamedTuple):
     """A file that a query or a compaction has written."""
 
     path: Path
-    query: str
-    first_batch: int
-    last_batch: int
+    by: WrittenBy
     size_bytes: int
 
 
@@ -218,11 +215,12 @@ class Compacted:
 
 def data_files(folder: Path) -> list[DataFile]:
     """The files of a folder, by partition, and in the order in which they were written."""
-    found = (_data_file(path) for path in folder.rglob("*.parquet") if not _is_hidden(path.relative_to(folder)))
-    return sorted(
-        (file for file in found if file is not None),
-        key=lambda file: (file.path.parent, file.query, file.first_batch, file.path.name),
-    )
+    found = [
+        DataFile(path, by, path.stat().st_size)
+        for path in folder.rglob("*.parquet")
+        if not _is_hidden(path.relative_to(folder)) and (by := WrittenBy.of(path.name)) is not None
+    ]
+    return sorted(found, key=lambda file: (file.path.parent, file.by.query, file.by.first_batch, file.path.name))
 
 
 def compact(folder: Path, *, target_bytes: int = DEFAULT_TARGET_BYTES) -> Compacted:
@@ -233,8 +231,8 @@ def compact(folder: Path, *, target_bytes: int = DEFAULT_TARGET_BYTES) -> Compac
         before = data_files(folder)
         newest: dict[str, int] = defaultdict(int)
         for file in before:
-            newest[file.query] = max(newest[file.query], file.last_batch)
-        settled = [file for file in before if file.last_batch < newest[file.query]]
+            newest[file.by.query] = max(newest[file.by.query], file.by.last_batch)
+        settled = [file for file in before if file.by.last_batch < newest[file.by.query]]
         for number, group in enumerate(_groups(settled, target_bytes=target_bytes)):
             _merge(folder, group, number)
         return Compacted(len(before), len(data_files(folder)))
@@ -294,14 +292,14 @@ def _groups(files: Sequence[DataFile], *, target_bytes: int) -> Iterator[list[Da
 def _belong_together(one: DataFile, other: DataFile) -> bool:
     return (
         one.path.parent == other.path.parent
-        and one.query == other.query
+        and one.by.query == other.by.query
         and bool(pq.read_schema(one.path).equals(pq.read_schema(other.path)))
     )
 
 
 def _merge(folder: Path, group: Sequence[DataFile], number: int) -> None:
-    first, last = group[0].first_batch, max(file.last_batch for file in group)
-    name = f"compact-{group[0].query}-{first:010d}-{last:010d}-{number % 10_000:04d}.parquet"
+    by, last = group[0].by, max(file.by.last_batch for file in group)
+    name = f"compact-{by.query}-{by.first_batch:010d}-{last:010d}-{number % 10_000:04d}.parquet"
     staged = folder / STAGING / name
     staged.parent.mkdir(exist_ok=True)
     _write_merged(staged, group)
@@ -337,19 +335,6 @@ def _carry_out(folder: Path, note: Path) -> None:
         (old.parent / f".{old.name}.crc").unlink(missing_ok=True)
     sync_folder(target.parent)
     note.unlink()
-
-
-def _data_file(path: Path) -> DataFile | None:
-    by = WrittenBy.of(path.name)
-    if by is None:
-        return None
-    return DataFile(
-        path=path,
-        query=by.query,
-        first_batch=by.first_batch,
-        last_batch=by.last_batch,
-        size_bytes=path.stat().st_size,
-    )
 
 
 def _is_hidden(path: Path) -> bool:

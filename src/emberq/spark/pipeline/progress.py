@@ -35,6 +35,7 @@ from typing import Any, ClassVar
 from pyspark import java_gateway
 from pyspark.sql import SparkSession
 
+from emberq.spark.journal_offset import Place
 from emberq.spark.pipeline.build import OBSERVED
 from emberq.spark.pipeline.checkpoint import journal_offsets
 from emberq.spark.pipeline.rule import OBSERVED_VIEW, RULE_COUNT, SAMPLES
@@ -225,6 +226,7 @@ def progress_of(document: Mapping[str, Any], *, pipeline: str, query: str, inter
     rows_out: int | None = document["sink"].get("numOutputRows", NOT_COUNTED)
     if rows_out == NOT_COUNTED:
         rows_out = observed.get(OBSERVED_OUTPUT, {}).get(OUTPUT_COUNT)
+    waiting = _waiting(document["sources"])
     duration_ms = _duration_ms(document)
     ended = datetime.fromisoformat(document["timestamp"]) + timedelta(milliseconds=duration_ms)
     return QueryProgress(
@@ -238,7 +240,7 @@ def progress_of(document: Mapping[str, Any], *, pipeline: str, query: str, inter
         rows_in_per_second=_rate(rows, interval_s),
         rows_out=rows_out,
         rows_out_per_second=None if rows_out is None else _rate(rows_out, interval_s),
-        lag=_lag(document["sources"]),
+        lag=None if waiting is None else sum(waiting.values()),
         duration_ms=duration_ms,
         durations_ms=dict(sorted(document.get("durationMs", {}).items())),
         state_rows=sum(operator["numRowsTotal"] for operator in document.get("stateOperators", ())),
@@ -287,13 +289,12 @@ def described(source: Mapping[str, Any]) -> dict[str, Any]:
 
     A topic on an nsqd is what a partition is to Kafka. A channel has no offsets, and no metrics.
     """
-    ends = journal_offsets([_offsets(source.get("endOffset"))])
-    latest = journal_offsets([_offsets(source.get("latestOffset"))])
-    if not ends or latest is None:
+    waiting = _waiting([source])
+    if waiting is None:
         return {"description": "nsq", "metrics": {}}
-    behind = [max(latest.get(place, offset) - offset, 0) for place, offset in ends.items()]
+    behind = waiting.values()
     return {
-        "description": "nsq: " + ", ".join(f"{place.topic} on {place.nsqd}" for place in sorted(ends)),
+        "description": "nsq: " + ", ".join(f"{place.topic} on {place.nsqd}" for place in sorted(waiting)),
         "metrics": {
             "minOffsetsBehindLatest": min(behind),
             "maxOffsetsBehindLatest": max(behind),
@@ -302,18 +303,18 @@ def described(source: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _waiting(sources: Sequence[Mapping[str, Any]]) -> dict[Place, int] | None:
+    """What each journal held beyond the batch when it was planned, by the batch's own figures; None if unknown."""
+    ends = journal_offsets(_offsets(source.get("endOffset")) for source in sources)
+    latest = journal_offsets(_offsets(source.get("latestOffset")) for source in sources)
+    if not ends or latest is None:
+        return None
+    return {place: max(latest.get(place, offset) - offset, 0) for place, offset in ends.items()}
+
+
 def rfc3339(moment: datetime) -> str:
     """A moment as Spark writes it."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _lag(sources: list[Mapping[str, Any]]) -> int | None:
-    """What the journals held beyond the batch when it was planned, by the batch's own figures."""
-    ends = journal_offsets(_offsets(source.get("endOffset")) for source in sources)
-    latest = journal_offsets(_offsets(source.get("latestOffset")) for source in sources)
-    if ends is None or latest is None or not ends:
-        return None
-    return sum(max(latest.get(place, offset) - offset, 0) for place, offset in ends.items())
 
 
 def _duration_ms(document: Mapping[str, Any]) -> int:

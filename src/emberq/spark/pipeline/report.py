@@ -36,8 +36,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
+from functools import reduce
 from itertools import accumulate
-from typing import Any
+from operator import or_
+from typing import Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -60,8 +62,8 @@ from emberq.base.metrics import (
     with_labels,
 )
 from emberq.spark.error import NsqSparkError
-from emberq.spark.nsqd_http import AddressBook
-from emberq.spark.option import Access, Use, parse_options
+from emberq.spark.nsqd_http import Access, AddressBook
+from emberq.spark.option import access_of
 from emberq.spark.pipeline.checkpoint import JournalLag, journal_offsets
 from emberq.spark.pipeline.progress import MS_PER_SECOND, QueryProgress, QuerySign, QueryState, rfc3339
 
@@ -107,7 +109,7 @@ class ProgressReporter:
         self._on_progress = on_progress
         self._outlines = outlines or {}
         self._clock = clock or SystemClock()
-        access = Access.of(parse_options(access_options, Use.SINK)) if access_options else None
+        access = access_of(access_options) if access_options else None
         self._lag = JournalLag(access and _waiting_at_most(LAG_TIMEOUT_S, access))
         self._publisher = (
             ProgressPublisher(_waiting_at_most(PUBLISH_TIMEOUT_S, access), topic) if access and topic else None
@@ -253,24 +255,28 @@ def _seconds(since: str, until: str) -> float:
     return (datetime.fromisoformat(until) - datetime.fromisoformat(since)).total_seconds() if since else 0.0
 
 
-# Prometheus.
+# Totals.
 
 DURATION_BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """From a batch of one row, a tenth of a second, to a batch that catches up after a long stop."""
 
 
 @dataclass(slots=True)
-class _Totals:
-    """The totals of a query in this run."""
+class QueryTotals:
+    """What a query has done in this run, by the lines of its progress."""
 
     last: QueryProgress
     rows: int = 0
     rows_out: int | None = None
+    """None if the sink does not count them."""
+    messages: Counter[str] = field(default_factory=Counter)
     bad: Counter[str] = field(default_factory=Counter)
     failed_rules: Counter[str] = field(default_factory=Counter)
     batches: int = 0
     failures: int = 0
     duration_ms: int = 0
+    last_duration_ms: int = 0
+    """The duration of the last batch."""
     durations: list[int] = field(default_factory=lambda: [0] * (len(DURATION_BOUNDS_S) + 1))
     """How many batches took up to each bound and longer than the one before; the last counts longer ones."""
 
@@ -279,13 +285,18 @@ class _Totals:
         self.rows += progress.rows
         if progress.rows_out is not None:
             self.rows_out = (self.rows_out or 0) + progress.rows_out
+        self.messages.update(progress.messages)
         self.bad.update(progress.bad)
         self.failed_rules.update(progress.failed_rules)
         self.failures += progress.state is QueryState.FAILED
         if progress.duration_ms:
             self.batches += 1
             self.duration_ms += progress.duration_ms
+            self.last_duration_ms = progress.duration_ms
             self.durations[bisect_left(DURATION_BOUNDS_S, progress.duration_ms / MS_PER_SECOND)] += 1
+
+
+# Prometheus.
 
 
 class PipelineMetrics:
@@ -293,38 +304,37 @@ class PipelineMetrics:
 
     def __init__(self, *, clock: Clock) -> None:
         self._clock = clock
-        self._totals: dict[tuple[str, str], _Totals] = {}
+        self._totals: dict[tuple[str, str], QueryTotals] = {}
         self._guard = threading.Lock()
 
     def add(self, progress: QueryProgress) -> None:
         """Count a line of progress."""
         with self._guard:
             key = progress.pipeline, progress.query
-            self._totals.setdefault(key, _Totals(progress)).add(progress)
+            self._totals.setdefault(key, QueryTotals(progress)).add(progress)
 
     def render(self, scrape: DaemonScrape) -> bytes:
         """All families in the text format of Prometheus."""
-        process = read_process()
-        now_s = self._clock.wall_ns() / NS_PER_SECOND
+        process, now_s = read_process(), self._clock.wall_ns() / NS_PER_SECOND
         with self._guard:
-            return metrics.render(FAMILIES, _PipelineSource(self._totals, scrape, process, now_s=now_s))
+            queries = [
+                (labels(pipeline=pipeline, query=query), total)
+                for (pipeline, query), total in sorted(self._totals.items())
+            ]
+            return metrics.render(FAMILIES, _PipelineSource(queries, scrape, process, now_s))
 
 
-class _PipelineSource:
-    """What samples are made of. The labels of queries are written once for all families."""
+class _PipelineSource(NamedTuple):
+    """What samples are made of."""
 
-    def __init__(
-        self, totals: Mapping[tuple[str, str], _Totals], scrape: DaemonScrape, process: ProcessStats, *, now_s: float
-    ) -> None:
-        self.scrape = scrape
-        self.process = process
-        self.now_s = now_s
-        self.queries = [
-            (labels(pipeline=pipeline, query=query), total) for (pipeline, query), total in sorted(totals.items())
-        ]
+    queries: Sequence[tuple[str, QueryTotals]]
+    """Each with its labels, which are written once for all families."""
+    scrape: DaemonScrape
+    process: ProcessStats
+    now_s: float
 
 
-def _each(value: Callable[[_Totals], int | float | None]) -> Sampler[_PipelineSource]:
+def _each(value: Callable[[QueryTotals], int | float | None]) -> Sampler[_PipelineSource]:
     """A sample for each query whose value is known."""
 
     def samples(source: _PipelineSource) -> Iterator[Sample]:
@@ -404,27 +414,9 @@ FAMILIES: tuple[Family[_PipelineSource], ...] = (
 _STYLES = {QueryState.RUNNING: "", QueryState.ENDED: "dim", QueryState.FAILED: "red"}
 
 
-@dataclass(slots=True)
-class _QueryLine:
-    """One line of the table."""
-
-    last: QueryProgress
-    row_count: int = 0
-    duration_ms: int = 0
-    """The duration of the last batch."""
-    rows_out: int | None = None
-    """None if the sink does not count them."""
-    messages: dict[str, int] = field(default_factory=dict)
-    bad: dict[str, int] = field(default_factory=dict)
-
-
-def _over_queries(counts: Sequence[Mapping[str, int]]) -> int:
+def _over_queries(counts: Iterable[Counter[str]]) -> int:
     """The sum over sources of what the query that is furthest has counted."""
-    sources: dict[str, int] = {}
-    for counted in counts:
-        for source, count in counted.items():
-            sources[source] = max(sources.get(source, 0), count)
-    return sum(sources.values())
+    return reduce(or_, counts, Counter[str]()).total()
 
 
 class ProgressTable:
@@ -432,21 +424,13 @@ class ProgressTable:
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._lines: dict[str, _QueryLine] = {}
+        self._lines: dict[str, QueryTotals] = {}
         self._guard = threading.Lock()
 
     def add(self, progress: QueryProgress) -> None:
         """Take in a line of progress."""
         with self._guard:
-            line = self._lines.setdefault(progress.query, _QueryLine(progress))
-            line.last = progress
-            line.row_count += progress.rows
-            line.duration_ms = progress.duration_ms or line.duration_ms
-            if progress.rows_out is not None:
-                line.rows_out = (line.rows_out or 0) + progress.rows_out
-            for totals, counted in ((line.messages, progress.messages), (line.bad, progress.bad)):
-                for source, count in counted.items():
-                    totals[source] = totals.get(source, 0) + count
+            self._lines.setdefault(progress.query, QueryTotals(progress)).add(progress)
 
     @property
     def is_empty(self) -> bool:
@@ -457,15 +441,15 @@ class ProgressTable:
     def row_count(self) -> int:
         """The rows that all queries together have read."""
         with self._guard:
-            return sum(line.row_count for line in self._lines.values())
+            return sum(line.rows for line in self._lines.values())
 
     def summary(self) -> str:
         """What this run has read and written, in a line. Every query of a source reads its messages for itself; they
         count once."""
         with self._guard:
             lines = dict(self._lines)
-            read = _over_queries([line.messages for line in lines.values()])
-            bad = _over_queries([line.bad for line in lines.values()])
+            read = _over_queries(line.messages for line in lines.values())
+            bad = _over_queries(line.bad for line in lines.values())
         written = [f"{query} {line.rows_out:,}" for query, line in lines.items() if line.rows_out is not None]
         told = f"{read:,} messages read, {bad:,} bad records"
         return f"{told}; rows written: {', '.join(written)}" if written else told
@@ -473,7 +457,7 @@ class ProgressTable:
     def bad_count(self) -> int:
         """Bad messages of this run, counted once for each source although every query of the source sees them."""
         with self._guard:
-            return _over_queries([line.bad for line in self._lines.values()])
+            return _over_queries(line.bad for line in self._lines.values())
 
     def drawn(self) -> Table:
         """The table as it stands, for a terminal of 80 columns."""
@@ -484,15 +468,15 @@ class ProgressTable:
         table.add_column("WATERMARK", no_wrap=True)
         with self._guard:
             for name, line in sorted(self._lines.items()):
-                bad = sum(line.bad.values())
+                bad = line.bad.total()
                 table.add_row(
                     Text(name, style=_STYLES[line.last.state]),
                     _number(line.last.batch),
-                    f"{line.row_count:,}",
+                    f"{line.rows:,}",
                     _number(line.last.rows_in_per_second),
                     _number(line.last.rows_out_per_second),
                     _number(line.last.lag),
-                    f"{line.duration_ms:,}",
+                    f"{line.last_duration_ms:,}",
                     f"{line.last.state_rows:,}",
                     Text(f"{bad:,}", style="yellow" if bad else "dim"),
                     Text(self._age(line.last), style="dim"),

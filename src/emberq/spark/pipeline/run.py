@@ -36,14 +36,15 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -212,6 +213,7 @@ EVENT_TIMEOUT_MS = 1000
 MAX_ERROR_CHARS = 2000
 """The length of a published error, which may contain a whole plan."""
 WORKER_TOO_LATE = "failed to connect back"
+JAVA_IS_GONE = "the Java that Spark runs in has ended; it was killed, perhaps for want of memory"
 
 _log = logging.getLogger(__name__)
 
@@ -258,6 +260,10 @@ class PipelineRun:
 
         PipelineError, with nothing left running, if the pipeline cannot be run.
         """
+        with self._while_java_lives(until):
+            self._start(until)
+
+    def _start(self, until: Callable[[], bool]) -> None:
         queries = self._built()
         self._lock.acquire()
         try:
@@ -278,6 +284,23 @@ class PipelineRun:
 
     def wait(self, *, until: Callable[[], bool] = lambda: False) -> None:
         """Returns when all queries are done, or `until` returns true. PipelineFailedError if a query fails."""
+        with self._while_java_lives(until):
+            self._watch(until)
+
+    @contextmanager
+    def _while_java_lives(self, until: Callable[[], bool]) -> Iterator[None]:
+        """PipelineFailedError if the Java that Spark runs in ends meanwhile, unless `until` returns true then."""
+        try:
+            yield
+        except (NsqSparkError, Py4JJavaError):
+            raise  # Java lives: an nsqd does not answer, or Java has raised this
+        except (Py4JError, ConnectionError) as failure:
+            time.sleep(LOOK_INTERVAL_S)  # systemd ends Java and this process at once, perhaps Java first
+            if not until():
+                self.stop()
+                raise PipelineFailedError(self._pipeline.name, JAVA_IS_GONE) from failure
+
+    def _watch(self, until: Callable[[], bool]) -> None:
         while not until():
             for name in self._finished():
                 fault = self._running[name].exception()

@@ -29,7 +29,6 @@ comments begin with # and tables with [. Keys within `{ ... }` have the line of 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
 import re
 import tomllib
@@ -38,6 +37,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from emberq.base.flag import nearest
 from emberq.base.text import quoted
 from emberq.spark.pipeline.check import problems_of
 from emberq.spark.pipeline.model import (
@@ -279,5 +279,5 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 def _nearest(key: str, known: Mapping[str, str], hidden: set[str]) -> str:
     candidates = [*known, *(_KINDS if hidden else ())]
-    nearest = difflib.get_close_matches(key, candidates, n=1)
-    return f"did you mean {nearest[0]}?" if nearest else f"there are: {', '.join(sorted(candidates))}"
+    found = nearest(key, candidates)
+    return f"did you mean {found}?" if found else f"there are: {', '.join(sorted(candidates))}"
