@@ -25,6 +25,7 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
+from emberq.admin.rule import AlertKey
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError
@@ -47,8 +48,6 @@ _log = logging.getLogger(__name__)
 
 AlertDocument = dict[str, Any]
 """An alert as it is told (see `alert`)."""
-ToldKey = tuple[str, str, str, str]
-"""What an alert is about: rule, topic, channel, node."""
 
 
 class Webhook:
@@ -59,9 +58,9 @@ class Webhook:
         self._http = http
         self._url = url
         self._clock = clock
-        self.on_told: Callable[[Iterable[ToldKey]], None] = lambda _keys: None
+        self.on_told: Callable[[Iterable[AlertKey]], None] = lambda _keys: None
         """Hears of alerts whose last state the receiver has taken, or has refused for good."""
-        self._waiting: dict[ToldKey, AlertDocument] = {}
+        self._waiting: dict[AlertKey, AlertDocument] = {}
         """The last state of each alert that has yet to be told, the oldest first."""
         self._firing_count = 0
         self._sender: asyncio.Task[None] | None = None
@@ -81,6 +80,10 @@ class Webhook:
     def waiting_count(self) -> int:
         """Changes that have yet to be told."""
         return len(self._waiting)
+
+    def is_waiting(self, key: AlertKey) -> bool:
+        """Whether something about this alert is on its way."""
+        return key in self._waiting
 
     def start(self) -> None:
         self._sender = asyncio.get_running_loop().create_task(self._send_all())
@@ -109,7 +112,7 @@ class Webhook:
             return
         self._firing_count = firing_count
         for alert in alerts:
-            key = alert["rule"], alert["topic"], alert["channel"], alert["node"]
+            key = AlertKey(alert["rule"], alert["topic"], alert["channel"], alert["node"])
             self._waiting.pop(key, None)
             self._waiting[key] = alert
         while len(self._waiting) > MAX_WAITING:
