@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,10 @@ from typing import Any
 import pytest
 
 from emberq.admin.absence import Absences
-from emberq.admin.alert import MAX_MARKS, Alerts, findings
+from emberq.admin.alert import MAX_MARKS, AlertKey, Alerts, findings
 from emberq.admin.history import History
 from emberq.admin.history_store import KeptKind, Marks
-from emberq.admin.rule import AlertKey, Rule, RuleFile, RuleSet
+from emberq.admin.rule import Rule, RuleFile, RuleSet
 from emberq.admin.view import Look
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.cluster.survey import Survey
@@ -26,6 +27,7 @@ class Told:
 
     def __init__(self) -> None:
         self.has_url = False
+        self.on_told: Callable[[Iterable[AlertKey]], None] = lambda _keys: None
         self.changes: list[tuple[str, str, str]] = []
 
     def is_waiting(self, _key: AlertKey) -> bool:

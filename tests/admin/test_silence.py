@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from emberq.admin.rule import AlertKey, RuleError
+from emberq.admin.alert import AlertKey
+from emberq.admin.rule import RuleError
 from emberq.admin.silence import MAX_SILENCES, Silence
 from emberq.base.clock import NS_PER_SECOND
 from tests.admin.test_alert import Judged, KeptTexts, Told, told_of, topic

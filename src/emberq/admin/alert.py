@@ -35,10 +35,10 @@ from emberq.admin.attention import ChannelState, OldestAge, Reason, channel_stat
 from emberq.admin.document import Document
 from emberq.admin.history import History
 from emberq.admin.history_store import HistoryMark, HistoryStore, KeptKind, Marks
-from emberq.admin.rule import AlertKey, AlertSeverity, Condition, Rule, RuleError, RuleFile
+from emberq.admin.rule import AlertSeverity, Condition, Rule, RuleError, RuleFile
 from emberq.admin.silence import Silence, Silences
 from emberq.admin.view import Look
-from emberq.admin.webhook import Webhook
+from emberq.admin.webhook import ToldKey, Webhook
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.text import format_duration
 
@@ -52,6 +52,15 @@ MAX_MARKS = 20
 """As many marks as the alerts of one look leave: a thousand would push all others out of the charts."""
 
 _log = logging.getLogger(__name__)
+
+
+class AlertKey(NamedTuple):
+    """What an alert is about."""
+
+    rule: str
+    topic: str = ""
+    channel: str = ""
+    node: str = ""
 
 
 class RuleFinding(NamedTuple):
@@ -418,7 +427,7 @@ class Alerts:
             self._tell_webhook(released)
             self._keep()
 
-    def _note_told(self, keys: Iterable[AlertKey]) -> None:
+    def _note_told(self, keys: Iterable[ToldKey]) -> None:
         told = set(keys)
         for alert in (*self._alerts.values(), *self._resolved):
             if alert.key in told:

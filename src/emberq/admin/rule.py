@@ -46,7 +46,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from emberq.base.clock import NS_PER_SECOND
@@ -102,15 +102,6 @@ class AlertSeverity(enum.StrEnum):
 
 class RuleError(ValueError):
     """A rule, a file of rules or a silence that cannot be used; the text says why."""
-
-
-class AlertKey(NamedTuple):
-    """What an alert is about: that this rule holds of this channel or node."""
-
-    rule: str
-    topic: str = ""
-    channel: str = ""
-    node: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ from typing import Any
 
 from emberq.admin.document import Document
 from emberq.admin.history_store import HistoryStore, KeptKind
-from emberq.admin.rule import ANY, MAX_PATTERN_LENGTH, AlertKey, RuleError, duration_in, text_in
+from emberq.admin.rule import ANY, MAX_PATTERN_LENGTH, RuleError, duration_in, text_in
+from emberq.admin.webhook import ToldKey
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.text import format_duration, glob_expression, quoted
 
@@ -33,7 +34,7 @@ MAX_SILENCE_NS = 30 * 24 * 3600 * NS_PER_SECOND
 """What is to be quiet for longer needs no silence, but another rule."""
 MAX_REASON_LENGTH = 200
 
-_PATTERNS = AlertKey._fields
+_PATTERNS = ("rule", "topic", "channel", "node")
 _KEYS = frozenset({*_PATTERNS, "for", "reason"})
 
 _log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class Silence:
             until_ns=now_ns + duration_ns,
         )
 
-    def covers(self, key: AlertKey) -> bool:
+    def covers(self, key: ToldKey) -> bool:
         """Whether the alert is silenced by it."""
         return all(
             pattern is None or pattern.fullmatch(name) for pattern, name in zip(self._patterns, key, strict=True)

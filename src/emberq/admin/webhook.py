@@ -25,7 +25,6 @@ from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
-from emberq.admin.rule import AlertKey
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import Timers
 from emberq.http.client import HttpClient, HttpQueryError, UnexpectedStatusError
@@ -48,6 +47,8 @@ _log = logging.getLogger(__name__)
 
 AlertDocument = dict[str, Any]
 """An alert as it is told (see `alert`)."""
+ToldKey = tuple[str, str, str, str]
+"""What an alert is about: rule, topic, channel, node."""
 
 
 class Webhook:
@@ -58,9 +59,9 @@ class Webhook:
         self._http = http
         self._url = url
         self._clock = clock
-        self.on_told: Callable[[Iterable[AlertKey]], None] = lambda _keys: None
+        self.on_told: Callable[[Iterable[ToldKey]], None] = lambda _keys: None
         """Hears of alerts whose last state the receiver has taken, or has refused for good."""
-        self._waiting: dict[AlertKey, AlertDocument] = {}
+        self._waiting: dict[ToldKey, AlertDocument] = {}
         """The last state of each alert that has yet to be told, the oldest first."""
         self._firing_count = 0
         self._sender: asyncio.Task[None] | None = None
@@ -81,7 +82,7 @@ class Webhook:
         """Changes that have yet to be told."""
         return len(self._waiting)
 
-    def is_waiting(self, key: AlertKey) -> bool:
+    def is_waiting(self, key: ToldKey) -> bool:
         """Whether something about this alert is on its way."""
         return key in self._waiting
 
@@ -112,7 +113,7 @@ class Webhook:
             return
         self._firing_count = firing_count
         for alert in alerts:
-            key = AlertKey(alert["rule"], alert["topic"], alert["channel"], alert["node"])
+            key = alert["rule"], alert["topic"], alert["channel"], alert["node"]
             self._waiting.pop(key, None)
             self._waiting[key] = alert
         while len(self._waiting) > MAX_WAITING:
