@@ -309,17 +309,17 @@ class Alerts:
                 self._alerts[alert.key] = alert
             else:
                 self._resolved.append(alert)
-        untold = [alert for alert in recalled if not alert.is_told]
-        self._withheld = {alert.key: alert for alert in untold}
+        self._withheld = {alert.key: alert for alert in recalled if not alert.is_told}
         self.apply_silences()
 
     def _keep(self) -> None:
         if self._store is not None:
-            firing = (alert for alert in self._alerts.values() if alert.is_firing)
-            alerts = {*firing, *self._resolved, *self._withheld.values()}
-            self._store.keep(
-                KeptKind.ALERTS, [alert.kept() for alert in sorted(alerts, key=lambda alert: alert.until_ns or 0)]
-            )
+            firing = [alert for alert in self._alerts.values() if alert.is_firing]
+            over = {*self._resolved, *(alert for alert in self._withheld.values() if alert.until_ns is not None)}
+            in_order = (
+                sorted(over, key=lambda alert: alert.until_ns or 0) + firing
+            )  # of a key the last comes last
+            self._store.keep(KeptKind.ALERTS, [alert.kept() for alert in in_order])
 
     def gone_nodes(self) -> dict[str, int]:
         """The nodes that are said to be gone, and since when, by the wall clock."""
