@@ -36,7 +36,7 @@ function notice(absence, refresh) {
 function sentence(absence) {
   const isGone = absence.state === "gone";
   if (isGone && absence.was_draining) return " was drained, and has stopped.";
-  const heard = `It was last heard of at ${format.moment(absence.since * 1000)}${held(absence)}.`;
+  const heard = `It was last heard of at ${format.serverMoment(absence.since)}${held(absence)}.`;
   return isGone
     ? ` is gone. ${heard} Figures are without it.`
     : ` does not answer. ${heard} Until it answers, sums are without it, and charts have a gap.`;

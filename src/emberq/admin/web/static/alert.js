@@ -70,12 +70,12 @@ function keyOf({ rule, topic, channel, node, since, silence }) {
 /** What is told of an alert. */
 function parts(alert) {
   const { rule, severity, text, since, until, silence } = alert;
-  const time = until ? `${moment(since)} to ${moment(until)}` : `since ${moment(since)}`;
+  const time = until ? `${format.serverMoment(since)} to ${format.serverMoment(until)}` : `since ${format.serverMoment(since)}`;
   const kind = severity === "critical" ? "problem" : "warning";
   return [
     label(severity, until || silence ? null : kind),
     h("span", {}, h("strong", {}, rule), ": ", subject(alert), ", ", text),
-    ...(silence ? [label(`silenced until ${moment(silence.until)}: ${silence.reason}`)] : []),
+    ...(silence ? [label(`silenced until ${format.serverMoment(silence.until)}: ${silence.reason}`)] : []),
     h("span", { class: "since" }, time),
   ];
 }
@@ -84,8 +84,4 @@ function parts(alert) {
 function subject({ topic, channel, node }) {
   if (node) return h("a", { href: path("nodes") }, node);
   return h("a", { href: path("topics", topic, channel) }, `${topic} / ${channel}`);
-}
-
-function moment(seconds) {
-  return format.moment(seconds * 1000);
 }

@@ -1,10 +1,8 @@
 /* What an action would do, in numbers: what is dropped, who is disconnected, what stays. Made of the figures that the
  * page shows (a document of a live view), so they are those of a moment ago. */
 
-import { counted } from "./format.js";
+import { counted, listed } from "./format.js";
 
-/** So many names stand in a sentence; of more it says how many there are. */
-const NAMED_COUNT = 4;
 const NOWHERE = "No node has it: nsqlookupd forgets the name, and no message is lost.";
 
 /** `topic orders`, `channel orders / billing`: the same channel name may be in every topic. */
@@ -159,11 +157,6 @@ function disconnected(figures) {
 
 function consumersAre(count) {
   return `${counted(count, "consumer")} ${count === 1 ? "is" : "are"}`;
-}
-
-function listed(names) {
-  const more = names.length - NAMED_COUNT;
-  return names.slice(0, NAMED_COUNT).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
 function sum(figures, name) {

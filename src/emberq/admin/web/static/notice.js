@@ -1,5 +1,6 @@
 /* What the page has to say: a banner for as long as something is wrong, a note in the corner for what was just done. */
 
+import { ApiError } from "./api.js";
 import { h, setAttribute, setText } from "./dom.js";
 
 const NOTE_MS = 6_000;
@@ -13,6 +14,16 @@ export function banner(kind, text) {
   setAttribute(element, "hidden", text === "");
   setAttribute(element, "data-kind", kind);
   setText(element, text);
+}
+
+/** Does the work; what the server has against it stands above the content. */
+export async function orBanner(work) {
+  try {
+    await work();
+  } catch (failure) {
+    if (!(failure instanceof ApiError)) throw failure;
+    banner("problem", failure.message);
+  }
 }
 
 /** A document's own warning: some nodes did not answer, the figures are those of the others. */

@@ -3,13 +3,13 @@
 
 import { perform } from "./action.js";
 import { AlertRows } from "./alert.js";
-import { ApiError, apiPath, get, put } from "./api.js";
+import { apiPath, get, put } from "./api.js";
 import { may } from "./config.js";
 import { ask, confirm } from "./dialog.js";
 import { h, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { banner } from "./notice.js";
+import { orBanner } from "./notice.js";
 import { button, content, label, section } from "./panel.js";
 import { askAndSilence, patternText, SilenceList } from "./silence.js";
 import { DataTable } from "./table.js";
@@ -90,13 +90,8 @@ class RuleBook {
     this.element = section("Rules", { controls: [file, this.#add] }, this.#about, this.#table.element);
   }
 
-  async renew() {
-    try {
-      this.#show(await get(apiPath("rules")));
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      banner("problem", failure.message);
-    }
+  renew() {
+    return orBanner(async () => this.#show(await get(apiPath("rules"))));
   }
 
   #show({ rules, version, is_built_in: isBuiltIn, is_writable: isWritable, webhook }) {

@@ -117,7 +117,7 @@ class QueryCard {
     const { text, kind, isSilent, age } = stateOf(query, now);
     setText(this.#state, text);
     setAttribute(this.#state, "data-kind", kind);
-    const heard = `${isSilent ? "not heard of since" : "reported"} ${format.moment(query.received * 1000)}`;
+    const heard = `${isSilent ? "not heard of since" : "reported"} ${format.serverMoment(query.received)}`;
     setText(this.#heard, query.state === "running" && !isSilent ? `figures are ${age} s old` : heard);
   }
 }

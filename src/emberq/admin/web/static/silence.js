@@ -30,7 +30,7 @@ export async function askAndSilence(alert = null) {
   if (values === null) return false;
   const named = Object.keys(PATTERNS).map((id) => [id, (alert ?? values)[id].trim()]);
   const covered = Object.fromEntries(named.filter(([, pattern]) => pattern !== ""));
-  const told = ({ silence }) => `Silenced ${patternText(silence)} until ${moment(silence.until)}`;
+  const told = ({ silence }) => `Silenced ${patternText(silence)} until ${format.serverMoment(silence.until)}`;
   const body = { ...covered, for: values.for.trim(), reason: values.reason };
   return perform(told, () => post(apiPath("silences"), body));
 }
@@ -68,7 +68,7 @@ export class SilenceList {
       "li",
       {},
       h("span", {}, h("strong", {}, patternText(silence)), `: ${reason}`, user && ` (${user})`),
-      h("span", { class: "since" }, `${format.counted(count, "alert")}, until ${moment(until)}`),
+      h("span", { class: "since" }, `${format.counted(count, "alert")}, until ${format.serverMoment(until)}`),
       end,
     );
   }
@@ -83,8 +83,4 @@ export class SilenceList {
 export function patternText(patterns) {
   const named = Object.entries(PATTERNS).filter(([id]) => (patterns[id] ?? "*") !== "*");
   return named.map(([id, text]) => `${text.toLowerCase()} ${patterns[id]}`).join(", ") || "all";
-}
-
-function moment(seconds) {
-  return format.moment(seconds * 1000);
 }
