@@ -137,7 +137,7 @@ def test_a_question_says_of_what_and_how_much(page: Page, cluster: Cluster, topi
     page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
     expect(page.locator("[data-figure=in-flight]")).to_have_text("1")
     expect(page.locator("[data-figure=clients]")).to_have_text("2")
-    asked = "3 messages are dropped on every node: 2 waiting, 1 in flight."
+    asked = "3 messages are dropped: 2 waiting, 1 in flight."
     for button in ("Empty…", "Delete…"):
         dialog = open_dialog(page, button)
         expect(dialog.get_by_role("heading")).to_have_text(f"{button[:-1]} channel {topic} / channel?")

@@ -115,6 +115,8 @@ def test_pages(
     theme: str,
     device: dict[str, Any],
 ) -> None:
+    if path == "/pipelines":
+        report_progress(cluster)  # or its queries would be silent by now
     with open_page(browser, color_scheme=theme, **device) as page, complaints.watching(page):
         page.goto(f"{cluster.admin.url}{path}")
         page.wait_for_selector("tbody tr[data-key], .pipeline")

@@ -201,7 +201,7 @@ def _what_can_i_do(walk: Walk, trouble: Trouble) -> None:
     total = own["depth"] + own["in_flight_count"]
     entries = walk.page.locator("#harms li:visible")
     expect(entries.nth(0)).to_contain_text("1 consumer would get no messages")
-    expect(entries.nth(1)).to_contain_text(f"{total} messages are dropped on every node")
+    expect(entries.nth(1)).to_contain_text(f"{total} messages are dropped")
 
 
 def _the_node_is_back(walk: Walk, trouble: Trouble) -> None:

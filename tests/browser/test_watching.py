@@ -79,7 +79,7 @@ def test_an_alert_is_silenced_with_a_reason_until_the_operator_ends_it(
         expect(lines.filter(has_text="silence_alerts")).to_contain_text("for 2h0m0s: I am on it")
         page.goto(f"{watched.admin.url}/alerts")
         silences.get_by_role("button", name="End").click()
-        expect(silences).to_contain_text("None: the webhook is told of every alert.")
+        expect(silences).to_contain_text("No alert is silenced.")
         silences.get_by_role("button", name="Silence…").click()
         dialog.get_by_label("Reason").fill("maintenance")
         dialog.get_by_label("Topics").fill("alarm*")

@@ -32,7 +32,7 @@ const CHARTS = {
       { id: "requeue_rate", label: "requeued" },
     ],
   },
-  count_rate: { title: "Messages/s, to all channels", format: format.compact, series: [{ id: "count_rate" }] },
+  count_rate: { title: "Messages/s, to all channels", format: format.compact, series: [{ id: "in_rate" }] },
   depth: { title: "Depth", format: format.compact, series: [{ id: "depth" }] },
   in_flight: { title: "In flight", format: format.compact, series: [{ id: "in_flight" }] },
   memory: {

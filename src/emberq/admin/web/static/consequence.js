@@ -75,10 +75,9 @@ export function ofDraining({ topics = [], total_clients: clients = 0 }) {
 export function ofEmptying({ channel, figures, isJournaled }) {
   if (!channel) return ofEmptyingTopic(figures, isJournaled);
   if (!isJournaled) return [`${dropped(heldIn(figures))} This cannot be undone.`];
-  return [
-    `The channel is moved behind the newest message: ${skipped(heldIn(figures))}`,
-    "They stay in the journal, for as long as its retention keeps them: Seek brings them back.",
-  ];
+  const held = heldIn(figures);
+  const stay = "They stay in the journal, for as long as its retention keeps them: Seek brings them back.";
+  return [`The channel is moved behind the newest message. ${skipped(held)}`, isNone(held) ? null : stay].filter(Boolean);
 }
 
 function ofEmptyingTopic(figures, isJournaled) {
@@ -131,16 +130,20 @@ function skipped(held) {
   return amount(held, "skipped");
 }
 
-/** `5 messages are dropped on every node: 3 waiting, 2 in flight.` */
+/** `5 messages are dropped: 3 waiting, 2 in flight.` */
 function amount({ waiting, inFlight = 0, deferred = 0 }, verb) {
   const total = waiting + inFlight + deferred;
-  if (total === 0) return `No message is in it now, so none is ${verb}.`;
+  if (isNone({ waiting, inFlight, deferred })) return `No message is in it now, so none is ${verb}.`;
   const parts = [
     [waiting, "waiting"],
     [inFlight, "in flight"],
     [deferred, "deferred"],
   ].flatMap(([count, state]) => (count > 0 ? [`${counted(count, state, state)}`] : []));
-  return `${counted(total, "message")} ${total === 1 ? "is" : "are"} ${verb} on every node: ${parts.join(", ")}.`;
+  return `${counted(total, "message")} ${total === 1 ? "is" : "are"} ${verb}: ${parts.join(", ")}.`;
+}
+
+function isNone({ waiting, inFlight, deferred }) {
+  return waiting + inFlight + deferred === 0;
 }
 
 function disconnected(figures) {

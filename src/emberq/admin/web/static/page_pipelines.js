@@ -105,7 +105,10 @@ class QueryCard {
       return `The last ${durations.length} batches took ${span}.`;
     });
     const lags = recent.map((batch) => batch.lag).filter((lag) => typeof lag === "number");
-    const told = (least, most) => `Lag behind the last batches: ${format.integer(least)} to ${format.integer(most)}.`;
+    const told = (least, most) => {
+      const [low, high] = [least, most].map(format.integer);
+      return `Lag behind the last batches: ${low === high ? low : `${low} to ${high}`}.`;
+    };
     showSpark(this.#lagSpark, this.#lagText, lags, told);
     this.#failures.show(query);
     const { error, time } = query.last_error ?? {};

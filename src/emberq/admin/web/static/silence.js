@@ -54,7 +54,7 @@ export class SilenceList {
     const shown = JSON.stringify(silences);
     if (shown === this.#shown) return; // an untouched list keeps the focus where it is
     this.#shown = shown;
-    const none = h("li", { class: "empty" }, "None: the webhook is told of every alert.");
+    const none = h("li", { class: "empty" }, "No alert is silenced.");
     this.#list.replaceChildren(...(silences.length > 0 ? silences.map((each) => this.#item(each)) : [none]));
     setText(this.#about, silences.length > 0 && !isKept ? "Without --history-path a restart of nsqadmin ends them." : "");
   }
