@@ -99,7 +99,6 @@ PICTURES = [
     ("nodes-light", "/nodes", "light", DESKTOP),
     ("pipelines-light", "/pipelines", "light", DESKTOP),
     ("counter-dark", "/counter", "dark", DESKTOP),
-    ("given-up-light", "/dead_letters", "light", DESKTOP),
 ]
 
 
