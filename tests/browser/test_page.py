@@ -260,6 +260,7 @@ def test_a_topic_that_nobody_has(page: Page, cluster: Cluster) -> None:
     expect(page.locator("#banner")).to_contain_text("nobody.has.it")
     expect(page.locator("#live-state")).to_have_text("Live")
     expect(page.locator("#title-buttons")).to_be_hidden()
+    expect(page.get_by_role("button", name="Publish")).to_be_hidden()  # it would make the topic
     page.goto(f"{cluster.admin.url}/topics/nobody.has.it/channel")
     expect(page.locator("#banner")).to_contain_text("nobody.has.it")
     expect(page.locator("#banner")).to_have_attribute("data-kind", "warning")

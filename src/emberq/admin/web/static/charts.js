@@ -40,7 +40,7 @@ const CHARTS = {
     format: format.bytes,
     least: 1e6,
     series: [
-      { id: "heap_in_use_bytes", label: "in use" },
+      { id: "heap_in_use_bytes", label: "used" },
       { id: "heap_idle_bytes", label: "idle" },
     ],
   },

@@ -26,9 +26,13 @@ export async function orBanner(work) {
   }
 }
 
-/** A document's own warning: some nodes did not answer, the figures are those of the others. */
-export function warn(document_) {
-  const warning = (document_.message ?? "").replace(/^WARNING: /, "");
+/** A document's own warning: some nodes did not answer, the figures are those of the others. Of nodes that are known to
+ *  be silent the page says so anyway (see absence.js). */
+export function warn({ message = "", absent = [] }) {
+  const known = absent.filter(({ state }) => state === "silent").map(({ node }) => node);
+  const isKnown = (problem) => known.some((node) => problem.includes(`//${node}/`));
+  const problems = message.replace(/^WARNING: /, "").split("; ");
+  const warning = problems.filter((problem) => !isKnown(problem)).join("; ");
   banner("warning", warning && `Some of the cluster did not answer; figures are incomplete. ${warning}`);
 }
 
