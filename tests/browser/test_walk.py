@@ -21,7 +21,17 @@ from tests.support.http_client import HttpClient
 from tests.support.nsqd_process import NsqdProcess
 
 TOPIC, CHANNEL = "orders", "billing"
-PAGES = ("/topics", f"/topics/{TOPIC}", "/nodes", "/counter", "/lookup", "/pipelines", "/dead_letters", "/alerts")
+PAGES = (
+    "/topics",
+    f"/topics/{TOPIC}",
+    "/nodes",
+    "/counter",
+    "/lookup",
+    "/pipelines",
+    "/dead_letters",
+    "/alerts",
+    "/audit",
+)
 HELD = 5
 """Messages that the slow consumer holds."""
 MAX_CLICKS = 2

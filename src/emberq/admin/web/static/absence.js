@@ -1,13 +1,19 @@
 /* Nodes that were there and are not. They stand above every page, with what they held: a node that vanished together
  * with its figures would look like work that was done. */
 
-import { path } from "./api.js";
 import { dismiss } from "./action.js";
+import { apiPath, get, path } from "./api.js";
 import { may } from "./config.js";
 import { h, setAttribute } from "./dom.js";
 import * as format from "./format.js";
 
 let shown = "";
+
+/** Asks for the absent nodes and shows them, on a page that no live view tells of them; `isMeant` says of which. */
+export async function askForAbsent(refresh, isMeant = () => true) {
+  const { nodes } = await get(apiPath("absent"));
+  showAbsent({ absent: nodes.filter(isMeant) }, refresh);
+}
 
 /** Shows the absent nodes of a document; `refresh` is called when the reader has dismissed one. */
 export function showAbsent({ absent = [], is_incomplete: isIncomplete = false }, refresh) {

@@ -1,6 +1,6 @@
 /* What nsqlookupd knows: where it is, and topics that no node has any more; and a form to make new ones. */
 
-import { showAbsent } from "./absence.js";
+import { askForAbsent } from "./absence.js";
 import { create, deleteIt } from "./action.js";
 import { apiPath, get, path } from "./api.js";
 import { config, may } from "./config.js";
@@ -14,7 +14,7 @@ export function start() {
     await orBanner(async () => {
       const document_ = await get(`${apiPath("topics")}?inactive=true`);
       warn(document_);
-      showAbsent({ absent: (await get(apiPath("absent"))).nodes }, renew);
+      await askForAbsent(renew);
       inactive.replaceChildren(...entries(document_.topics ?? {}, renew));
     });
     loaded();

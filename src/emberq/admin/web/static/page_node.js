@@ -1,8 +1,7 @@
 /* One nsqd: its work and its memory, its topics, channels and consumers. */
 
-import { showAbsent } from "./absence.js";
+import { askForAbsent } from "./absence.js";
 import { drain, tombstone } from "./action.js";
-import { apiPath, get } from "./api.js";
 import { Charts } from "./charts.js";
 import { channelTable, clientTable, topicTable, withPaces, withRates } from "./cluster_table.js";
 import { config } from "./config.js";
@@ -79,10 +78,8 @@ class NodeTitle {
   showMissing() {
     this.#state.hidden = true;
     if (this.#button) this.#button.hidden = true;
-    return orBanner(async () => {
-      const { nodes } = await get(apiPath("absent"));
-      showAbsent({ absent: nodes.filter((each) => each.node === node) }, () => location.reload());
-    });
+    const isThis = (absent) => absent.node === node;
+    return orBanner(() => askForAbsent(() => location.reload(), isThis));
   }
 
   show(document_) {

@@ -1,6 +1,6 @@
 /* The settings of all nodes, option by option, and in which of them nodes differ. */
 
-import { showAbsent } from "./absence.js";
+import { askForAbsent } from "./absence.js";
 import { apiPath, get } from "./api.js";
 import { h, setText } from "./dom.js";
 import { exportButtons } from "./export.js";
@@ -38,7 +38,7 @@ export async function start() {
     const surprising = document_.options.filter(FILTERS.surprising.admits).length;
     const differing = surprising === 0 ? "none differs" : `${format.counted(surprising, "option")} differ`;
     setText(count, `${format.counted(document_.nodes.length, "node")}, ${differing}`);
-    showAbsent({ absent: (await get(apiPath("absent"))).nodes }, () => location.reload());
+    await askForAbsent(() => location.reload());
   });
   loaded();
 }
