@@ -71,7 +71,9 @@ class NodeTitle {
       const isDone = await drain({ node, figures: this.#document, isCancelled: this.#document.is_draining });
       if (isDone) refresh();
     });
-    if (this.#button) document.getElementById("title-buttons").append(this.#button);
+    if (this.#button === null) return;
+    this.#button.hidden = true; // until it is known that there is such a node
+    document.getElementById("title-buttons").append(this.#button);
   }
 
   /** The cluster does not have the node. If it had, the page says what became of it. */
