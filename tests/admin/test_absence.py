@@ -123,3 +123,17 @@ def test_there_are_so_many_absences_and_no_more(monkeypatch: pytest.MonkeyPatch)
     looking.at(unanswered(seen(b=topic()), "x", "y", "z"))
     absent: tuple[Absence, ...] = looking.at(unanswered(seen(b=topic()), "x", "y", "z")).absences
     assert [absence.producer.node for absence in absent] == ["y:4151", "a:4151"]
+
+
+def test_a_node_that_was_told_to_go_is_no_accident() -> None:
+    looking = Looking()
+    looking.at(seen(a=topic(), b=topic(), c=topic(), d=topic()))
+    for node in ("b:4151", "c:4151", "d:4151"):
+        looking.absences.let_go(node, 1015 * NS_PER_SECOND)
+    looking.absences.hold_back("c:4151")
+    gone = looking.at(seen(a=topic(), d=topic())).absences  # `b` was empty: no look has seen it draining
+    assert {each.producer.node: each.was_draining for each in gone} == {"b:4151": True, "c:4151": False}
+    for _ in range(6):  # `d` goes on for so long that it cannot be the drain that has ended it
+        looking.at(seen(a=topic(), d=topic()))
+    *_, last = looking.at(seen(a=topic())).absences
+    assert (last.producer.node, last.was_draining) == ("d:4151", False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import pytest
 
 from emberq.admin.absence import Absences
-from emberq.admin.alert import MAX_MARKS, Alerts, findings
+from emberq.admin.alert import MAX_MARKS, AlertKey, Alerts, findings
 from emberq.admin.history import History
-from emberq.admin.history_store import Marks
+from emberq.admin.history_store import KeptKind, Marks
 from emberq.admin.rule import Rule, RuleFile, RuleSet
 from emberq.admin.view import Look
 from emberq.base.clock import NS_PER_SECOND, ManualClock
@@ -26,7 +27,11 @@ class Told:
 
     def __init__(self) -> None:
         self.has_url = False
+        self.on_told: Callable[[Iterable[AlertKey]], None] = lambda _keys: None
         self.changes: list[tuple[str, str, str]] = []
+
+    def is_waiting(self, _key: AlertKey) -> bool:
+        return False
 
     def tell(self, alerts: Any, *, firing_count: int) -> None:
         self.firing_count = firing_count
@@ -42,11 +47,11 @@ class Told:
 class Judged:
     """A look every ten seconds, held against rules."""
 
-    def __init__(self, *rules: dict[str, Any], store: Any = None) -> None:
+    def __init__(self, *rules: dict[str, Any], store: Any = None, told: Told | None = None) -> None:
         self.clock = ManualClock()
         self.file = RuleFile("")
         self.file.current = RuleSet(rules=tuple(Rule.parse({"name": each["when"], **each}) for each in rules))
-        self.told = Told()
+        self.told = told or Told()
         self.marks = Marks()
         webhook: Any = self.told
         self.alerts = Alerts(self.file, self.marks, webhook, clock=self.clock, store=store)
@@ -80,7 +85,7 @@ def test_an_alert_fires_when_it_has_held_for_long_enough_and_is_resolved_when_it
     assert judged.at(a=topic(100)) == []
     assert judged.at(a=topic(101)) == []
     assert judged.alerts.document()["alerts"][0]["state"] == "pending"
-    assert judged.alerts.summary() == {"alerts": [], "alert_count": 0}
+    assert judged.alerts.summary() == {"alerts": [], "alert_count": 0, "silenced_count": 0}
     assert judged.at(a=topic(300)) == []
     assert judged.at(a=topic(400)) == [("depth", "t / c", "firing")]
     (alert,) = judged.alerts.summary()["alerts"]
@@ -185,21 +190,21 @@ def test_many_at_once_are_bounded_and_the_gravest_come_first(monkeypatch: pytest
     assert judged.alerts.counts() == {("depth", "warning"): 39, ("node_unhealthy", "critical"): 1}
 
 
-class KeptAlerts:
-    """A store that keeps alerts in memory."""
+class KeptTexts:
+    """A store that keeps alerts and silences in memory."""
 
     def __init__(self) -> None:
-        self._kept: list[str] = []
+        self._kept: dict[KeptKind, list[str]] = {}
 
-    def keep_alerts(self, alerts: list[str]) -> None:
-        self._kept = alerts
+    def keep(self, kind: KeptKind, texts: list[str]) -> None:
+        self._kept[kind] = texts
 
-    async def alerts(self) -> list[str]:
-        return ["{}", *self._kept]  # the first of which another version has left
+    async def kept(self, kind: KeptKind) -> list[str]:
+        return ["{}", *self._kept.get(kind, [])]  # the first of which another version has left
 
 
 async def test_a_node_that_was_gone_stays_so_over_a_restart() -> None:
-    store = KeptAlerts()
+    store = KeptTexts()
     before = Judged({"when": "node_gone"}, store=store)
     before.at(a=topic(), b=topic(7))
     assert before.at(a=topic()) == [("node_gone", "b:4151", "firing")]
@@ -213,7 +218,7 @@ async def test_a_node_that_was_gone_stays_so_over_a_restart() -> None:
 
 
 async def test_an_age_of_which_only_a_part_is_known_ends_no_alert() -> None:
-    store = KeptAlerts()
+    store = KeptTexts()
     rule = {"when": "age", "above": "15s"}
     before = Judged(rule, store=store)
     before.at(a=topic(0))

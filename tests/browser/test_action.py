@@ -137,7 +137,7 @@ def test_a_question_says_of_what_and_how_much(page: Page, cluster: Cluster, topi
     page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
     expect(page.locator("[data-figure=in-flight]")).to_have_text("1")
     expect(page.locator("[data-figure=clients]")).to_have_text("2")
-    asked = "3 messages are dropped on every node: 2 waiting, 1 in flight."
+    asked = "3 messages are dropped: 2 waiting, 1 in flight."
     for button in ("Empty…", "Delete…"):
         dialog = open_dialog(page, button)
         expect(dialog.get_by_role("heading")).to_have_text(f"{button[:-1]} channel {topic} / channel?")
@@ -345,7 +345,7 @@ def test_redrive_is_offered_where_dead_letters_wait(page: Page, cluster: Cluster
 def test_a_policy_is_set_leads_to_the_dead_letters_and_is_cleared(page: Page, cluster: Cluster, topic: str) -> None:
     page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
     policy = page.locator("[data-figure=policy]")
-    expect(policy).to_contain_text("None: a message is delivered until somebody finishes it.")
+    expect(policy).to_contain_text("None: a message is delivered until a consumer finishes it.")
     dialog = open_dialog(page, "Set policy…")
     expect(dialog.get_by_label("Then to topic")).to_have_value(f"{topic}.dead")
     dialog.get_by_label("Deliveries at most").fill("1")

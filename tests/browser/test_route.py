@@ -214,7 +214,7 @@ def test_actions_are_listed_by_the_harm_they_do_with_numbers(page: Page, cluster
     expect(entries).to_have_count(3)
     expect(entries.locator(".label")).to_have_text(["can be undone", "loses messages", "loses messages"])
     expect(entries.nth(0)).to_contain_text("0 consumers would get no messages")
-    expect(entries.nth(1)).to_contain_text("3 messages are dropped on every node: 3 waiting.")
+    expect(entries.nth(1)).to_contain_text("3 messages are dropped: 3 waiting.")
     cluster.publish(topic, b"one more")
     expect(entries.nth(1)).to_contain_text("4 messages are dropped")
     entries.nth(0).get_by_role("button").click()

@@ -30,6 +30,22 @@ HISTORY_S = 12.0 if IS_KEPT else 0.5
 DESKTOP = {"viewport": {"width": 1280, "height": 880}, "device_scale_factor": 1.5}
 PHONE = {"viewport": {"width": 375, "height": 760}, "device_scale_factor": 2, "has_touch": True}
 ORDERS = "orders.created"
+RULES = """
+[[rule]]
+name = "No consumers"
+when = "no_consumers"
+
+[[rule]]
+name = "Deep queue"
+when = "depth"
+above = 100
+severity = "critical"
+
+[[rule]]
+name = "Node gone"
+when = "node_gone"
+severity = "critical"
+"""
 POLICY = b'{"max_attempts": 5, "dead_letter_topic": "orders.dead"}'
 
 
@@ -98,6 +114,8 @@ def test_pages(
     theme: str,
     device: dict[str, Any],
 ) -> None:
+    if path == "/pipelines":
+        report_progress(cluster)  # or its queries would be silent by now
     with open_page(browser, color_scheme=theme, **device) as page, complaints.watching(page):
         page.goto(f"{cluster.admin.url}{path}")
         page.wait_for_selector("tbody tr[data-key], .pipeline")
@@ -123,6 +141,28 @@ def test_what_can_be_done(browser: Browser, cluster: Cluster, complaints: Compla
         expect(page.locator("#harms li").first).to_contain_text("would get no messages")
         settle(page)
         page.screenshot(path=folder / "nsqadmin-actions-light.png")
+
+
+def test_alerts(browser: Browser, cluster: Cluster, complaints: Complaints, folder: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(RULES)
+    flags = (f"--alert-rules-file={rules}", f"--history-path={tmp_path / 'history'}", "--live-interval=200ms")
+    with (
+        cluster.with_admin(tmp_path, *flags) as watched,
+        open_page(browser, color_scheme="light", **DESKTOP) as page,
+        complaints.watching(page),
+    ):
+        page.goto(f"{watched.admin.url}/alerts")
+        known = page.get_by_role("region", name="Now").get_by_role("listitem").filter(has_text="orders.dead / review")
+        known.get_by_role("button", name="Silence…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Reason").fill("I look through them until noon")
+        dialog.get_by_role("button", name="Silence").click()
+        expect(known).to_contain_text("silenced until")
+        page.get_by_role("button", name="Dismiss").click()
+        settle(page)
+        page.screenshot(path=folder / "nsqadmin-alerts-light.png")
+        page.goto("about:blank")  # before nsqadmin goes
 
 
 def test_a_question(browser: Browser, cluster: Cluster, complaints: Complaints, folder: Path) -> None:

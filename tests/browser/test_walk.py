@@ -15,12 +15,23 @@ from typing import Any
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.chromium import VIEWPORT
 from tests.browser.cluster import Cluster, running_cluster
 from tests.support.http_client import HttpClient
 from tests.support.nsqd_process import NsqdProcess
 
 TOPIC, CHANNEL = "orders", "billing"
-PAGES = ("/topics", f"/topics/{TOPIC}", "/nodes", "/counter", "/lookup", "/pipelines", "/dead_letters", "/alerts")
+PAGES = (
+    "/topics",
+    f"/topics/{TOPIC}",
+    "/nodes",
+    "/counter",
+    "/lookup",
+    "/pipelines",
+    "/dead_letters",
+    "/alerts",
+    "/audit",
+)
 HELD = 5
 """Messages that the slow consumer holds."""
 MAX_CLICKS = 2
@@ -118,6 +129,7 @@ def test_each_question_is_answered_within_two_clicks(page: Page, trouble: Troubl
     expect(walk.row("Topics", TOPIC)).to_contain_text("24")  # 12 of which 5 are in flight, 5 and 7
     _a_node_is_killed(walk, trouble)
     _a_node_hangs(walk, trouble)
+    _nothing_is_cut_off(page, trouble)
     _which(walk, trouble)
     _who_is_slow(walk, trouble)
     _since_when(walk, trouble)
@@ -138,9 +150,12 @@ def _a_node_is_killed(walk: Walk, trouble: Trouble) -> None:
     expect(chart(page, "Depth")).to_have_attribute("aria-label", label)
     assert (chart(page, "Depth").get_attribute("aria-label") or "").count(f"{trouble.killed_node} gone at ") == 1
     expect(chart(page, "Depth").locator(".chart-event")).not_to_have_count(0)
-    for path in PAGES:
+    for path in (*PAGES, f"/nodes/{trouble.killed_node}"):
         page.goto(f"{trouble.url}{path}")
         expect(absence(page, trouble.killed_node)).to_be_visible()
+    expect(page.get_by_role("button", name="Drain…")).to_be_hidden()  # there is no such node
+    page.goto(f"{trouble.url}/nodes")
+    expect(walk.cell("Nodes", walk.row("Nodes", "gone"), "Lookupds")).to_have_text("–")
     walk.begin()
 
 
@@ -153,9 +168,26 @@ def _a_node_hangs(walk: Walk, trouble: Trouble) -> None:
     expect(page.locator("main")).to_have_attribute("data-incomplete", "")
     expect(chart(page, "Depth")).to_have_attribute("aria-label", re.compile("^Depth: now –"))
     expect(page.locator("[data-figure=net]")).to_have_text("–")
-    expect(walk.row("Topics", TOPIC)).to_contain_text("incomplete")
+    topic = walk.row("Topics", TOPIC)
+    expect(topic).to_contain_text("incomplete")
+    expect(topic.get_by_role("link", name=TOPIC, exact=True)).to_be_visible()  # whatever else is said of it
+    expect(page.locator("#banner")).to_be_hidden()  # that a node is silent is said once
     page.goto(f"{trouble.url}/nodes")
     expect(walk.row("Nodes", "silent")).to_contain_text("–")
+
+
+def _nothing_is_cut_off(page: Page, trouble: Trouble) -> None:
+    is_wide = "(element) => element.scrollWidth > element.clientWidth"
+    for width in (1280, 375):
+        page.set_viewport_size({"width": width, "height": 900})
+        for path in (*PAGES, f"/nodes/{trouble.well}"):
+            page.goto(f"{trouble.url}{path}")
+            expect(absence(page, trouble.hung_node)).to_be_visible()
+            expect(page.locator("#loading")).to_have_count(0)
+            assert not page.locator("html").evaluate(is_wide), f"{path} has to be scrolled sideways at {width}"
+            if width == 1280:
+                assert not page.locator("nav[aria-label=Pages]").evaluate(is_wide), path
+    page.set_viewport_size(VIEWPORT)
 
 
 def _which(walk: Walk, trouble: Trouble) -> None:
@@ -201,7 +233,7 @@ def _what_can_i_do(walk: Walk, trouble: Trouble) -> None:
     total = own["depth"] + own["in_flight_count"]
     entries = walk.page.locator("#harms li:visible")
     expect(entries.nth(0)).to_contain_text("1 consumer would get no messages")
-    expect(entries.nth(1)).to_contain_text(f"{total} messages are dropped on every node")
+    expect(entries.nth(1)).to_contain_text(f"{total} messages are dropped")
 
 
 def _the_node_is_back(walk: Walk, trouble: Trouble) -> None:

@@ -43,6 +43,71 @@ def test_what_is_wrong_is_seen_and_a_rule_is_changed(page: Page, cluster: Cluste
         page.goto("about:blank")  # before nsqadmin goes
 
 
+def test_an_alert_is_silenced_with_a_reason_until_the_operator_ends_it(
+    page: Page, cluster: Cluster, tmp_path: Path
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text(RULES)
+    cluster.create("alarmed", "known", "new")
+    cluster.publish("alarmed", *[b"x"] * 5)
+    with cluster.with_admin(tmp_path, f"--alert-rules-file={rules}", "--live-interval=100ms") as watched:
+        page.goto(f"{watched.admin.url}/alerts")
+        now, silences = (page.get_by_role("region", name=name) for name in ("Now", "Silences"))
+        entry = now.get_by_role("listitem").filter(has_text="alarmed / known")
+        entry.get_by_role("button", name="Silence…").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("heading")).to_have_text("Silence Too deep of alarmed / known?")
+        expect(dialog.get_by_label("For", exact=True)).to_have_value("2h")
+        expect(dialog.get_by_role("button", name="Silence")).to_be_disabled()  # a silence needs a reason
+        dialog.get_by_label("Reason").fill("I am on it")
+        dialog.get_by_role("button", name="Silence").click()
+        expect(page.locator("#notes")).to_contain_text(
+            "Silenced rules Too deep, topics alarmed, channels known until 2"
+        )
+        expect(entry).to_contain_text("I am on it")
+        expect(entry.get_by_role("button")).to_have_count(0)
+        expect(silences.get_by_role("listitem")).to_contain_text("1 alert, until 2")
+        expect(silences).to_contain_text("Without --history-path a restart of nsqadmin ends them.")
+        expect(now.get_by_role("listitem").last).to_contain_text("known")  # what is not known yet comes first
+        page.goto(f"{watched.admin.url}/topics")
+        wrong = page.get_by_role("region", name="What is wrong")
+        expect(wrong).to_contain_text("1 silenced")
+        expect(wrong.get_by_role("listitem").filter(has_text="alarmed / new")).to_be_visible()
+        expect(wrong.get_by_role("listitem").filter(has_text="alarmed / known")).to_have_count(0)
+        page.goto(f"{watched.admin.url}/audit")
+        lines = page.get_by_role("table", name="Audit log").locator("tbody tr[data-key]")
+        expect(lines.filter(has_text="silence_alerts")).to_contain_text("for 2h0m0s: I am on it")
+        page.goto(f"{watched.admin.url}/alerts")
+        silences.get_by_role("button", name="End").click()
+        expect(silences).to_contain_text("No alert is silenced.")
+        silences.get_by_role("button", name="Silence…").click()
+        dialog.get_by_label("Reason").fill("maintenance")
+        dialog.get_by_label("Topics").fill("alarm*")
+        dialog.get_by_role("button", name="Silence").click()
+        expect(silences.get_by_role("listitem")).to_contain_text("topics alarm*: maintenance")
+        expect(now.get_by_role("button", name="Silence…")).to_have_count(0)
+        page.goto("about:blank")  # before nsqadmin goes
+
+
+def test_a_node_that_was_drained_and_has_stopped_is_no_accident(page: Page, tmp_path: Path) -> None:
+    with (
+        running_cluster(tmp_path, "--live-interval=100ms") as cluster,
+        cluster.with_nsqd(tmp_path) as (_, node),
+    ):
+        page.goto(f"{cluster.admin.url}/nodes/{node}")
+        page.get_by_role("button", name="Drain…").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Type the name to confirm").fill(node)
+        dialog.get_by_role("button", name="Drain").click()
+        page.goto(f"{cluster.admin.url}/nodes")
+        absence = page.locator(f".absence[data-node='{node}']")
+        expect(absence).to_contain_text("was drained, and has stopped.")
+        absence.get_by_role("button", name="Dismiss").click()
+        dialog.get_by_role("button", name="Dismiss").click()
+        expect(absence).to_have_count(0)
+        page.goto("about:blank")  # before nsqadmin goes
+
+
 def test_a_node_is_drained_and_goes_on_again(page: Page, tmp_path: Path) -> None:
     with running_cluster(tmp_path, "--live-interval=100ms") as cluster:  # one that has nothing else to hold
         node = cluster.nodes[0]

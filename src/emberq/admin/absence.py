@@ -10,6 +10,9 @@ What an absent node said last is kept: what it held, and since when it has not b
 is present. One that is gone stays on the pages until an operator dismisses it, because no program can tell an
 accident from the end of its service. Whatever begins or ends is a mark in the charts.
 
+A node that was drained is gone because an operator wanted it, and is no accident. One that is empty stops before any
+look can see that it is draining; so a drain that is asked for here is remembered (`let_go`).
+
 Without nsqlookupds, the nsqds are those that the user named, and one that does not answer is not listed either.
 """
 
@@ -21,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from emberq.base.clock import NS_PER_MS
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND
 from emberq.cluster.node_stats import NodeFigures
 from emberq.cluster.survey import Survey
 from emberq.cluster.topology import ClusterNode
@@ -30,6 +33,8 @@ MAX_ABSENT = 50
 """As many as are remembered, the newest: each keeps all figures of a node, and any client can register nodes."""
 MAX_MARKS = 200
 """As many as charts can show and people can read."""
+LEAVING_NS = 60 * NS_PER_SECOND
+"""A node that is still heard of so long after it was told to go is not empty: then looks see that it is draining."""
 
 
 class Presence(enum.StrEnum):
@@ -59,16 +64,13 @@ class Absence:
     presence: Presence
     figures: NodeFigures | None = None
     """What it said then; None if it has never answered."""
+    was_draining: bool = False
+    """Whether it was on its way out when it was last heard of: then it is no accident that it is gone."""
 
     @property
     def is_gone(self) -> bool:
         """Whether the cluster does not list it any more."""
         return self.presence is Presence.GONE
-
-    @property
-    def was_draining(self) -> bool:
-        """Whether it was on its way out when it was last heard of: then it is no accident that it is gone."""
-        return self.figures is not None and self.figures.is_draining
 
     def held(self, topic: str = "", channel: str = "") -> int | None:
         """Messages that waited in it: in all, in a topic with its channels, or in a channel; None if it had none such.
@@ -109,6 +111,8 @@ class Absences:
         self._tell = tell
         self._absent: dict[str, Absence] = {}
         """By node, the one that is absent for longest first."""
+        self._leaving: dict[str, int] = {}
+        """Nodes that were told to go, and when."""
         self._heard_ns = 0
         self._before: Survey | None = None
         self.marks: deque[Mark] = deque(maxlen=MAX_MARKS)
@@ -147,9 +151,24 @@ class Absences:
                 return  # made up, perhaps
             unheard = (node for node, absence in self._absent.items() if absence.figures is None)
             del self._absent[next(unheard, next(iter(self._absent)))]
+        told_ns = self._leaving.pop(producer.node, None)
         self._absent[producer.node] = Absence(
-            producer=producer, since_ns=since_ns, presence=Presence.BACK, figures=figures
+            producer=producer,
+            since_ns=since_ns,
+            presence=Presence.BACK,
+            figures=figures,
+            was_draining=(figures is not None and figures.is_draining)
+            or (told_ns is not None and since_ns <= told_ns + LEAVING_NS),
         )
+
+    def let_go(self, node: str, now_ns: int) -> None:
+        """An operator tells this node to go, now by the wall clock."""
+        fresh = {each: told_ns for each, told_ns in self._leaving.items() if now_ns <= told_ns + LEAVING_NS}
+        self._leaving = fresh | {node: now_ns}
+
+    def hold_back(self, node: str) -> None:
+        """The node is to stay after all."""
+        self._leaving.pop(node, None)
 
     def recall(self, gone: Mapping[str, int]) -> None:
         """Go on with nodes that were gone when nsqadmin ran last: what they held is not known any more."""

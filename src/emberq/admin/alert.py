@@ -10,12 +10,14 @@ the alerts of that node's topics neither begin nor end.
 An alert that fires or is resolved leaves a mark in the charts, except for nodes that are silent or gone, which leave
 one anyway (see `absence`).
 
-The webhook (`webhook`) is told what has changed.
+The webhook (`webhook`) is told what has changed, unless an operator has silenced it (`silence`). When a silence is
+over, the webhook is told what it missed: alerts that are firing still, and the end of those it knew of. It hears
+nothing of an alert that began and ended meanwhile. What was on its way when the silence began still arrives.
 
-**Over a restart**, with --history-path, the alerts that are firing, and those that were resolved lately, are kept in
-the file of the history (`history_store`), with whether the webhook was told. So an alert that goes on is not told
-again, one that is over is, and a change that the receiver had not taken yet is sent then. A node that was gone stays
-gone; what it held is forgotten. What was not firing yet begins anew.
+**Over a restart**, with --history-path, the alerts that are firing, those that were resolved lately, and silences are
+kept in the file of the history (`history_store`), with whether the webhook was told. So an alert that goes on is not
+told again, one that is over is, and a change that the receiver had not taken yet is sent then. A node that was gone
+stays gone; what it held is forgotten. What was not firing yet begins anew.
 """
 
 from __future__ import annotations
@@ -32,10 +34,11 @@ from emberq.admin.absence import Presence
 from emberq.admin.attention import ChannelState, OldestAge, Reason, channel_states
 from emberq.admin.document import Document
 from emberq.admin.history import History
-from emberq.admin.history_store import HistoryMark, HistoryStore, Marks
+from emberq.admin.history_store import HistoryMark, HistoryStore, KeptKind, Marks
 from emberq.admin.rule import AlertSeverity, Condition, Rule, RuleError, RuleFile
+from emberq.admin.silence import Silence, Silences
 from emberq.admin.view import Look
-from emberq.admin.webhook import Webhook
+from emberq.admin.webhook import ToldKey, Webhook
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.text import format_duration
 
@@ -184,7 +187,7 @@ _CHANNEL_TEXTS: Mapping[Condition, Callable[[float], str]] = {
 # What is firing
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Alert:
     """What a rule holds of, since when."""
 
@@ -198,7 +201,9 @@ class Alert:
     until_ns: int | None = None
     """When it was resolved, by the wall clock."""
     is_told: bool = False
-    """Whether the webhook knows of its present state, or there is none."""
+    """Whether the webhook knows of its present state, or need not, or there is none."""
+    silence: Silence | None = None
+    """The one that covers it now; of several, the one that ends last."""
 
     @property
     def severity(self) -> AlertSeverity:
@@ -283,6 +288,9 @@ class Alerts:
         self._clock = clock
         self._alerts: dict[AlertKey, Alert] = {}
         self._resolved: deque[Alert] = deque(maxlen=MAX_RESOLVED)
+        self.silences = Silences(clock=clock, store=store)
+        self._withheld: dict[AlertKey, Alert] = {}
+        """Those of whose present state the webhook is to be told when a silence is over."""
         self.left_off_count = 0
         """Findings of the last look that are not followed, because there are too many."""
 
@@ -292,20 +300,26 @@ class Alerts:
         return self.rules.is_given or self._webhook.has_url
 
     async def load(self) -> None:
-        """Go on with the alerts that were kept when nsqadmin ran last."""
-        kept = await self._store.alerts() if self._store is not None else []
+        """Go on with the alerts and silences that were kept when nsqadmin ran last."""
+        await self.silences.load()
+        kept = await self._store.kept(KeptKind.ALERTS) if self._store is not None else []
         recalled = [alert for alert in map(Alert.recalled, kept) if alert is not None]
         for alert in recalled:
             if alert.until_ns is None:
                 self._alerts[alert.key] = alert
             else:
                 self._resolved.append(alert)
-        self._tell_webhook([alert for alert in recalled if not alert.is_told])
+        self._withheld = {alert.key: alert for alert in recalled if not alert.is_told}
+        self.apply_silences()
 
     def _keep(self) -> None:
         if self._store is not None:
             firing = [alert for alert in self._alerts.values() if alert.is_firing]
-            self._store.keep_alerts([alert.kept() for alert in (*self._resolved, *firing)])
+            over = {*self._resolved, *(alert for alert in self._withheld.values() if alert.until_ns is not None)}
+            in_order = (
+                sorted(over, key=lambda alert: alert.until_ns or 0) + firing
+            )  # of a key the last comes last
+            self._store.keep(KeptKind.ALERTS, [alert.kept() for alert in in_order])
 
     def gone_nodes(self) -> dict[str, int]:
         """The nodes that are said to be gone, and since when, by the wall clock."""
@@ -327,7 +341,9 @@ class Alerts:
                 alert.is_firing = True
                 changed.append(alert)
         changed += self._end(found, look)
+        self._cover()
         self._tell(changed, look.taken_ns)
+        self._release()
 
     def _end(self, found: Mapping[AlertKey, RuleFinding], look: Look) -> Iterator[Alert]:
         """Take away what holds no more; what was firing is resolved."""
@@ -357,16 +373,61 @@ class Alerts:
             self._marks.add(alert.mark(time_ns))
         if len(marked) > MAX_MARKS:
             self._marks.add(HistoryMark(time_ns, "alert", f"{len(marked) - MAX_MARKS} more alerts", state="firing"))
-        self._tell_webhook(changed)
+        self._tell_webhook(list(self._news(changed)))
         self._keep()
 
-    def _tell_webhook(self, changed: Sequence[Alert]) -> None:
+    def _news(self, changed: Iterable[Alert]) -> Iterator[Alert]:
+        """Those of which the webhook believes otherwise: it may have missed what was before."""
         for alert in changed:
-            alert.is_told = not self._webhook.has_url
-        firing_count = sum(alert.is_firing for alert in self._alerts.values())
-        self._webhook.tell([alert.document() for alert in changed], firing_count=firing_count)
+            missed = self._withheld.pop(alert.key, None)
+            if alert.until_ns is None:
+                is_news = missed is None
+                if missed is not None:
+                    missed.is_told = True  # that the last one ended need not be told any more
+            else:
+                is_news = alert.is_told or self._webhook.is_waiting(alert.key)
+            if is_news:
+                yield alert
+            else:
+                alert.is_told = True
 
-    def _note_told(self, keys: Iterable[tuple[str, str, str, str]]) -> None:
+    def _tell_webhook(self, news: Iterable[Alert]) -> None:
+        """Send these soon, and those that are silenced when the silence is over."""
+        told = []
+        for alert in news:
+            if alert.silence is None or self._webhook.is_waiting(alert.key):
+                alert.is_told = not self._webhook.has_url
+                told.append(alert)
+            else:
+                alert.is_told = False
+                self._withheld[alert.key] = alert
+        while len(self._withheld) > MAX_ALERTS:
+            del self._withheld[next(iter(self._withheld))]
+        self._webhook.tell([alert.document() for alert in told], firing_count=len(self._unsilenced))
+
+    # Silences
+
+    def apply_silences(self) -> None:
+        """Go by the silences that there are now."""
+        self._cover()
+        self._release()
+
+    def _cover(self) -> None:
+        """Note which alerts are silenced."""
+        silences = self.silences.current()[::-1]
+        for alert in (*self._alerts.values(), *self._withheld.values(), *self._resolved):
+            alert.silence = next((each for each in silences if each.covers(alert.key)), None)
+
+    def _release(self) -> None:
+        """Tell the webhook of alerts that are silenced no more."""
+        released = [alert for alert in self._withheld.values() if alert.silence is None]
+        if released:
+            for alert in released:
+                del self._withheld[alert.key]
+            self._tell_webhook(released)
+            self._keep()
+
+    def _note_told(self, keys: Iterable[ToldKey]) -> None:
         told = set(keys)
         for alert in (*self._alerts.values(), *self._resolved):
             if alert.key in told:
@@ -381,18 +442,31 @@ class Alerts:
             firing, key=lambda alert: (alert.severity is not AlertSeverity.CRITICAL, alert.since_ns, alert.key)
         )
 
+    @property
+    def _unsilenced(self) -> list[Alert]:
+        return [alert for alert in self.firing if alert.silence is None]
+
+    @property
+    def silenced_count(self) -> int:
+        return len(self.firing) - len(self._unsilenced)
+
     def summary(self) -> Document:
-        """What the first page tells: the gravest, and how many there are."""
-        firing = self.firing
-        return {"alerts": [alert.document() for alert in firing[:MAX_SHOWN]], "alert_count": len(firing)}
+        """What the first page tells: the gravest that are not silenced, and how many there are."""
+        unsilenced = self._unsilenced
+        shown = [alert.document() for alert in unsilenced[:MAX_SHOWN]]
+        return {"alerts": shown, "alert_count": len(unsilenced), "silenced_count": self.silenced_count}
 
     def document(self) -> Document:
         """What the page of alerts tells."""
+        firing = self.firing
         pending = [alert for alert in self._alerts.values() if not alert.is_firing]
+        covered = Counter(alert.silence.id for alert in firing if alert.silence is not None)
         return {
-            "alerts": [alert.document() for alert in (*self.firing, *pending)],
+            "alerts": [alert.document() | {"silence": _id_of(alert.silence)} for alert in (*firing, *pending)],
             "resolved": [alert.document() for alert in reversed(self._resolved)],
             "left_off": self.left_off_count,
+            "silences": [each.document() | {"alert_count": covered[each.id]} for each in self.silences.current()],
+            "keeps_silences": self.silences.is_kept,
         }
 
     def counts(self) -> Counter[tuple[str, str]]:
@@ -400,6 +474,10 @@ class Alerts:
         counts = Counter({(rule.name, rule.severity.value): 0 for rule in self.rules.current.rules})
         counts.update((alert.key.rule, alert.severity.value) for alert in self._alerts.values() if alert.is_firing)
         return counts
+
+
+def _id_of(silence: Silence | None) -> str | None:
+    return None if silence is None else silence.id
 
 
 _MARKED_ANYWAY = frozenset({Condition.NODE_SILENT, Condition.NODE_GONE})

@@ -128,7 +128,7 @@ class Recorder:
 
 PEEK = "peek"
 """An action that only looks at messages."""
-_UNMARKED = ("create_", "publish", "dismiss_", "mark", "change_rules")
+_UNMARKED = ("create_", "publish", "dismiss_", "mark", "change_rules", "silence_", "end_silence")
 """How actions begin that leave no mark, or are one."""
 
 

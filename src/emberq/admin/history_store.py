@@ -16,6 +16,7 @@ latency, memory) the highest, because a peak that lasted a minute is what an ope
     points   level | series | number | figures              number: time by the step of the level
     marks    time_ns | kind | text | topic | channel | node | state
     alerts   kept                                           those that are firing, or were lately (see `alert`)
+    silences kept                                           those that have not ended (see `silence`)
 
 **Bounds.** A series has some thousand points of fifty bytes. There are at most MAX_SERIES of them; those that have not
 been seen for longest make room for new ones. Of marks the last MAX_MARKS are kept.
@@ -31,6 +32,7 @@ deployments. They are kept in memory, and with a file also there.
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 import math
 import os
@@ -148,6 +150,13 @@ class HistoryStoreError(Exception):
     """The file cannot be used; the text says why."""
 
 
+class KeptKind(enum.StrEnum):
+    """What is kept as a whole, besides figures and marks; so its table is called."""
+
+    ALERTS = "alerts"
+    SILENCES = "silences"
+
+
 class SeriesKind(NamedTuple):
     """What series of one kind have."""
 
@@ -258,15 +267,15 @@ class HistoryStore:
     def add_mark(self, mark: HistoryMark) -> None:
         self._thread.submit(lambda: self._safely(lambda: self._write_mark(mark)))
 
-    def keep_alerts(self, alerts: Sequence[str]) -> None:
-        """Keep these, and forget those that were kept before."""
-        self._thread.submit(lambda: self._safely(lambda: self._write_alerts(alerts)))
+    def keep(self, kind: KeptKind, texts: Sequence[str]) -> None:
+        """Keep these, and forget those of the kind that were kept before."""
+        self._thread.submit(lambda: self._safely(lambda: self._write_kept(kind, texts)))
 
-    def _write_alerts(self, alerts: Sequence[str]) -> None:
+    def _write_kept(self, kind: KeptKind, texts: Sequence[str]) -> None:
         connection = self._writable()
         connection.execute("BEGIN")
-        connection.execute("DELETE FROM alerts")
-        connection.executemany("INSERT INTO alerts (kept) VALUES (?)", [(each,) for each in alerts])
+        connection.execute(f"DELETE FROM {kind}")  # noqa: S608 - a word of ours, as below
+        connection.executemany(f"INSERT INTO {kind} (kept) VALUES (?)", [(each,) for each in texts])  # noqa: S608
         connection.execute("COMMIT")
 
     def _safely(self, work: Callable[[], None]) -> None:
@@ -383,9 +392,12 @@ class HistoryStore:
         )
         return [HistoryMark(*row) for row in rows]
 
-    async def alerts(self) -> list[str]:
-        """The alerts that are kept, as they were given."""
-        return await self._do(lambda: [each for (each,) in self._writable().execute(_SELECT_ALERTS)])
+    async def kept(self, kind: KeptKind) -> list[str]:
+        """What is kept of a kind, as it was given."""
+        return await self._do(lambda: self._read_kept(kind))
+
+    def _read_kept(self, kind: KeptKind) -> list[str]:
+        return [text for (text,) in self._writable().execute(f"SELECT kept FROM {kind} ORDER BY id")]  # noqa: S608
 
     async def points(
         self, kind: int, name: Name, *, since_s: float, until_s: float, now_s: float
@@ -441,8 +453,8 @@ CREATE TABLE IF NOT EXISTS marks (
     channel TEXT NOT NULL, node TEXT NOT NULL, state TEXT NOT NULL
 );
 CREATE TABLE IF NOT EXISTS alerts (id INTEGER PRIMARY KEY, kept TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS silences (id INTEGER PRIMARY KEY, kept TEXT NOT NULL);
 """
-_SELECT_ALERTS = "SELECT kept FROM alerts ORDER BY id"
 _SELECT_POINTS = (
     "SELECT number, figures FROM points WHERE level = ? AND series = ? AND number BETWEEN ? AND ? ORDER BY number"
 )

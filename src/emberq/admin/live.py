@@ -227,9 +227,17 @@ class Gatherer:
         """Show a node that is gone no more; whether there was one."""
         is_known = self.absences.dismiss(node)
         if self._look is not None:
-            self._look = replace(self._look, absences=self.absences.now)
-            self._kept = {}
+            self._show_from_now_on(replace(self._look, absences=self.absences.now))
         return is_known
+
+    def apply_silences(self) -> None:
+        """Show and tell at once what has changed with the silences."""
+        self.alerts.apply_silences()
+        if self._look is not None:
+            self._show_from_now_on(replace(self._look, alerts=self.alerts.summary()))
+
+    def _show_from_now_on(self, look: Look) -> None:
+        self._look, self._kept = look, {}
 
     async def recent_rates(self) -> bytes:
         """The last rates of every topic, as JSON."""
@@ -301,7 +309,7 @@ class Gatherer:
             look = self._look
             judged = await self._judged(look)
             if self._look is look:
-                self._look, self._kept = judged, {}
+                self._show_from_now_on(judged)
 
     async def _ask_all(
         self, topology: Topology, observer: ClusterReader

@@ -139,6 +139,11 @@ FAMILIES: tuple[Family[AdminScrape], ...] = (
         "What rules hold of and is not followed, because there is too much.",
         _gatherer(lambda gatherer: gatherer.alerts.left_off_count),
     ),
+    gauge(
+        "nsqadmin_alerts_silenced",
+        "Alerts that are firing, and of which the webhook is not told for now.",
+        _gatherer(lambda gatherer: gatherer.alerts.silenced_count),
+    ),
     counter("nsqadmin_webhook_messages_total", "Messages to the webhook, by result.", _webhook_results),
     gauge(
         "nsqadmin_webhook_waiting",

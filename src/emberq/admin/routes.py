@@ -33,6 +33,7 @@ from emberq.admin.api.own import (
     AuditApi,
     LoginApi,
     RulesApi,
+    SilencesApi,
 )
 from emberq.admin.api.reading import GraphiteApi, ReadingApi, WatchingApi, origin_of
 from emberq.admin.api.request import MAX_BODY_BYTES, as_http_error
@@ -179,6 +180,9 @@ class _Table:
         yield self._change("DELETE", "/api/absent/{node}", api.dismiss, Permission.DISMISS)
         yield self._change("POST", "/api/marks", api.mark, Permission.MARK)
         yield self._change("PUT", "/api/rules", self._rules.put, Permission.RULES, max_bytes=MAX_RULES_BYTES)
+        silences = SilencesApi(parts.gatherer, parts.recorder, clock=parts.clock)
+        yield self._change("POST", "/api/silences", silences.begin, Permission.SILENCE)
+        yield self._change("DELETE", "/api/silences/{id}", silences.end, Permission.SILENCE)
         yield self._change("POST", "/api/actions", api.act_on_many, pause, max_bytes=MAX_TARGETS_BYTES)
 
     def _change(

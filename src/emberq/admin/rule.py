@@ -101,7 +101,7 @@ class AlertSeverity(enum.StrEnum):
 
 
 class RuleError(ValueError):
-    """A rule, or a file of rules, that cannot be used; the text says why."""
+    """A rule, a file of rules or a silence that cannot be used; the text says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ class Rule:
     @classmethod
     def parse(cls, said: Mapping[str, Any]) -> Rule:
         """A rule as a file or a page has it; RuleError."""
-        name = _text(said, "name", "")
+        name = text_in(said, "name", "")
         if not 0 < len(name) <= MAX_NAME_LENGTH or not name.isprintable():
             raise RuleError(f"a rule needs a name of 1 to {MAX_NAME_LENGTH} characters")
         try:
@@ -189,7 +189,8 @@ class Rule:
 _KEYS = frozenset({"name", "when", "above", "for", "severity", "topic", "channel", "node"})
 
 
-def _text(said: Mapping[str, Any], key: str, default: str) -> str:
+def text_in(said: Mapping[str, Any], key: str, default: str) -> str:
+    """A string that a file or a page gives; RuleError."""
     value = said.get(key, default)
     if not isinstance(value, str):
         raise RuleError(f"{key} must be a string")
@@ -204,7 +205,7 @@ def _word(said: Mapping[str, Any], key: str, words: type[WordT], default: WordT 
 
 
 def _pattern(said: Mapping[str, Any], key: str) -> str:
-    pattern = _text(said, key, ANY)
+    pattern = text_in(said, key, ANY)
     if not 0 < len(pattern) <= MAX_PATTERN_LENGTH or not pattern.isprintable() or not pattern.isascii():
         raise RuleError(f"{key} must be a pattern of 1 to {MAX_PATTERN_LENGTH} ASCII characters")
     return pattern
@@ -212,20 +213,21 @@ def _pattern(said: Mapping[str, Any], key: str) -> str:
 
 def _above(when: Condition, value: Any) -> float:
     if when is Condition.AGE:
-        return _duration("above", value) / NS_PER_SECOND
+        return duration_in("above", value) / NS_PER_SECOND
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise RuleError("above must be a number of at least 0")
     return float(value)
 
 
 def _for(value: Any) -> int:
-    for_ns = _duration("for", value)
+    for_ns = duration_in("for", value)
     if for_ns > MAX_FOR_NS:
         raise RuleError(f"for must be at most {format_duration(MAX_FOR_NS)}")
     return for_ns
 
 
-def _duration(key: str, value: Any) -> int:
+def duration_in(key: str, value: Any) -> int:
+    """A duration that a file or a page gives, in nanoseconds; RuleError."""
     try:
         duration_ns = parse_duration(value) if isinstance(value, str) else 0 if value == 0 else -1
     except ValueError:
@@ -273,7 +275,7 @@ class RuleSet:
         unknown = sorted(set(said) - {"webhook", "rule"})
         if unknown:
             raise RuleError(f"it has no {quoted(unknown[0])}; there are webhook and [[rule]]")
-        webhook = _text(said, "webhook", "")
+        webhook = text_in(said, "webhook", "")
         if webhook and not _is_web_address(webhook):
             raise RuleError("webhook must be a URL that begins with http:// or https://")
         return cls(rules=parse_rules(said.get("rule", [])), webhook=webhook, version=_version(content))

@@ -29,7 +29,7 @@ up, is what the backlog grows by.
               "requeue_count", "timeout_count", "message_count", "client_count", "channel_count", "node_count",
               "paused", "e2e_p99", "rate", "paused_channels": [name], "idle_channels": [name], "idle_depth", and what
               a flow has, "is_incomplete"}], "node_count", "rates": {"total", "finished"}, "flow", "alerts" (the
-              gravest that are firing; see `alert`), "alert_count"}
+              gravest that are firing; see `alert`), "alert_count", "silenced_count"}
               `depth` is what waits in the topic itself, `channel_depth` in all its channels together, `idle_depth` in
               those that have no consumer
     channels  {"channels": [{"topic_name", "channel_name", "depth", "backend_depth", "in_flight_count",
@@ -53,7 +53,8 @@ up, is what the backlog grows by.
               "rates": {"total", "finished"}
     node      "rates": {"total", "finished", "topics": {name: rate}}, "memory" (as nsqd says it, or null), "flow",
               "paces", and the four on its health
-    alerts    {"alerts": [alert], "resolved": [alert], "left_off"}; see `alert`
+    alerts    {"alerts": [alert], "resolved": [alert], "left_off", "silences": [silence], "keeps_silences"}; see
+              `alert` and `silence`
     counter   "total_messages" (all that were published), "rates": {"total", "finished"}
 
 A browser takes a document every few seconds, so it must stay small however large the cluster is:

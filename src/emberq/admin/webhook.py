@@ -82,6 +82,10 @@ class Webhook:
         """Changes that have yet to be told."""
         return len(self._waiting)
 
+    def is_waiting(self, key: ToldKey) -> bool:
+        """Whether something about this alert is on its way."""
+        return key in self._waiting
+
     def start(self) -> None:
         self._sender = asyncio.get_running_loop().create_task(self._send_all())
 

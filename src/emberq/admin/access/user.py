@@ -12,7 +12,8 @@ It is read at the start and again on SIGHUP; if it cannot be used then, the user
 **Roles.** Each may do all that those before it may.
 
     viewer     look at figures, nodes and pipelines
-    operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies, change rules
+    operator   and look into messages, publish, create, pause and unpause, seek, redrive, set policies, change rules,
+               silence alerts
     admin      and what cannot be undone: empty, delete, tombstone, drain; and look at the audit log
 
 **Passwords** are kept as scrypt hashes.
@@ -64,6 +65,8 @@ class Permission(enum.StrEnum):
     """Leave a mark in the charts."""
     RULES = "rules"
     """Change the rules that say when something is wrong."""
+    SILENCE = "silence"
+    """Keep alerts from the webhook for a while."""
     EMPTY = "empty"
     DELETE = "delete"
     TOMBSTONE = "tombstone"
@@ -85,6 +88,7 @@ _OPERATOR = frozenset(
         Permission.DISMISS,
         Permission.MARK,
         Permission.RULES,
+        Permission.SILENCE,
     }
 )
 

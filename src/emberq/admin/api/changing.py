@@ -201,6 +201,10 @@ class ChangingApi:
         if action not in _DRAINS:
             raise HttpError(400, "INVALID_ACTION")
         deed = AuditedAction(action=f"{action}_node", node=node)
+        if _DRAINS[action]:
+            self._gatherer.absences.hold_back(node)
+        else:
+            self._gatherer.absences.let_go(node, self._clock.wall_ns())
         work = self._actions.drain(node, is_cancelled=_DRAINS[action])
         done = await self._recorder.carry_out(work, [deed], request, visitor)
         return json(drain_document(done.value) | {"message": done.message})

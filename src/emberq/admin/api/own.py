@@ -1,4 +1,4 @@
-"""nsqadmin itself: POST /login, POST /logout, GET and PUT /config/<option>, the rules of its alerts, its audit log.
+"""nsqadmin itself: POST /login and /logout, GET and PUT /config/<option>, rules and silences of alerts, the audit log.
 
     POST /login     {"user": "ada", "password": "…"}        200 {"message": ""} and a cookie
                                                             401 LOGIN_FAILED, 429 TOO_MANY_TRIES
@@ -16,6 +16,12 @@ answered by sending the browser on: to `next`, which has to be a path of ours, o
 
 A rule has the keys that it has in the file (see `rule`). Of the webhook only the host is told, and pages cannot change
 it: nsqadmin would then send requests to wherever a user wants.
+
+    POST /api/silences           {"rule", "topic", "channel", "node", "for", "reason"} begins a silence (see `silence`);
+                                 it is answered with {"silence": {"id", …}, "message": ""}
+    DELETE /api/silences/<id>    ends it before its time; 404 SILENCE_NOT_FOUND
+
+GET /api/alerts tells of those that hold.
 
     GET /api/audit               {"lines": [line], "has_more": false, "has_file": true, "message": ""}
                                  lines of the audit log (see `audit`), the newest first, at most `count` (500) of those
@@ -41,8 +47,10 @@ from emberq.admin.audit import MAX_FOUND, ActionOutcome, Audit, AuditedAction, A
 from emberq.admin.live import Gatherer
 from emberq.admin.options import SETTINGS, AdminOptions
 from emberq.admin.rule import MAX_FILE_BYTES, Rule, RuleError, parse_rules, prometheus_rules
+from emberq.admin.silence import Silence
 from emberq.admin.webhook import host_of
 from emberq.base.address import AddressError, parse_network, parse_tcp_address, split_scheme
+from emberq.base.clock import Clock
 from emberq.base.text import masked, parse_moment
 from emberq.cluster.cluster import Cluster
 from emberq.http.live_config import LiveConfig, Lookupds
@@ -222,6 +230,45 @@ class RulesApi:
         if not is_saved:
             raise HttpError(409, "RULES_CHANGED")
         await self._gatherer.judge_again()
+
+
+class SilencesApi:
+    """Begins and ends silences."""
+
+    def __init__(self, gatherer: Gatherer, recorder: Recorder, *, clock: Clock) -> None:
+        self._gatherer = gatherer
+        self._silences = gatherer.alerts.silences
+        self._recorder = recorder
+        self._clock = clock
+
+    async def begin(self, request: Request, visitor: Visitor) -> Response:
+        said = Body(request).members
+        try:
+            silence = Silence.parse(said, user=visitor.name, now_ns=self._clock.wall_ns())
+        except RuleError as wrong:
+            raise HttpError(400, f"INVALID_SILENCE: {wrong}") from wrong
+        deed = AuditedAction(action="silence_alerts", detail=str(silence))
+        await self._recorder.carry_out(self._begun(silence), [deed], request, visitor)
+        return json({"silence": silence.document(), "message": ""})
+
+    async def _begun(self, silence: Silence) -> None:
+        try:
+            self._silences.add(silence)
+        except RuleError as full:
+            raise HttpError(409, f"TOO_MANY_SILENCES: {full}") from full
+        self._gatherer.apply_silences()
+
+    async def end(self, request: Request, visitor: Visitor) -> Response:
+        silence = self._silences.find(request.params["id"])
+        if silence is None:
+            raise HttpError(404, "SILENCE_NOT_FOUND")
+        deed = AuditedAction(action="end_silence", detail=str(silence))
+        await self._recorder.carry_out(self._ended(silence), [deed], request, visitor)
+        return json({"message": ""})
+
+    async def _ended(self, silence: Silence) -> None:
+        self._silences.end(silence)
+        self._gatherer.apply_silences()
 
 
 # The audit log

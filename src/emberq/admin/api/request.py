@@ -38,7 +38,7 @@ class Body:
             raise HttpError(400, f"invalid JSON: {wrong}") from wrong
         if not isinstance(value, dict):
             raise HttpError(400, "invalid JSON: not an object")
-        self._members: dict[str, Any] = value
+        self.members: dict[str, Any] = value
 
     def text(self, key: str) -> str:
         """A string; empty if it is not there."""
@@ -52,7 +52,7 @@ class Body:
 
     def objects(self, key: str) -> list[dict[str, Any]]:
         """A list of JSON objects; empty if it is not there."""
-        value = self._members.get(key)
+        value = self.members.get(key)
         if value is None:
             return []
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
@@ -60,7 +60,7 @@ class Body:
         return value
 
     def _get(self, key: str, kind: type) -> Any:
-        value = self._members.get(key)
+        value = self.members.get(key)
         if value is None:
             return None
         if not isinstance(value, kind) or isinstance(value, bool):

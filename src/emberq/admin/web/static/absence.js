@@ -1,13 +1,19 @@
 /* Nodes that were there and are not. They stand above every page, with what they held: a node that vanished together
  * with its figures would look like work that was done. */
 
-import { path } from "./api.js";
 import { dismiss } from "./action.js";
+import { apiPath, get, path } from "./api.js";
 import { may } from "./config.js";
 import { h, setAttribute } from "./dom.js";
 import * as format from "./format.js";
 
 let shown = "";
+
+/** Asks for the absent nodes and shows them, on a page that no live view tells of them; `isMeant` says of which. */
+export async function askForAbsent(refresh, isMeant = () => true) {
+  const { nodes } = await get(apiPath("absent"));
+  showAbsent({ absent: nodes.filter(isMeant) }, refresh);
+}
 
 /** Shows the absent nodes of a document; `refresh` is called when the reader has dismissed one. */
 export function showAbsent({ absent = [], is_incomplete: isIncomplete = false }, refresh) {
@@ -19,32 +25,27 @@ export function showAbsent({ absent = [], is_incomplete: isIncomplete = false },
 }
 
 function notice(absence, refresh) {
-  const isGone = absence.state === "gone";
-  const heard = `It was last heard of at ${format.moment(absence.since * 1000)}${held(absence)}.`;
-  if (isGone && absence.was_draining) return drained(absence, button);
-  const sentence = isGone
-    ? ` is gone. ${heard} Figures are without it.`
-    : ` does not answer. ${heard} Until it answers, sums are without it, and charts have a gap.`;
-  const name = absence.hostname ? `${absence.hostname} (${absence.node})` : absence.node;
-  const button = h("button", { type: "button", class: "quiet", "aria-label": `Dismiss ${absence.node}` }, "Dismiss");
-  button.addEventListener("click", async () => (await dismiss(absence.node)) && refresh());
+  const { node, hostname, state, was_draining: wasDraining } = absence;
+  const isGone = state === "gone";
+  const name = hostname ? `${hostname} (${node})` : node;
+  const button = h("button", { type: "button", class: "quiet", "aria-label": `Dismiss ${node}` }, "Dismiss");
+  button.addEventListener("click", async () => (await dismiss(node)) && refresh());
   return h(
     "div",
-    { class: "banner absence", "data-kind": isGone ? "problem" : "warning", "data-node": absence.node },
-    h("p", {}, "Node ", h("a", { href: path("nodes") }, name), sentence),
+    { class: "banner absence", "data-kind": isGone && !wasDraining ? "problem" : "warning", "data-node": node },
+    h("p", {}, "Node ", h("a", { href: path("nodes") }, name), sentence(absence)),
     isGone && may("dismiss") ? button : null,
   );
 }
 
-/** A node that was drained is gone because an operator wanted it. */
-function drained(absence, button) {
-  const name = absence.hostname ? `${absence.hostname} (${absence.node})` : absence.node;
-  return h(
-    "div",
-    { class: "banner absence", "data-kind": "warning", "data-node": absence.node },
-    h("p", {}, "Node ", h("a", { href: path("nodes") }, name), " was drained, and has stopped."),
-    may("dismiss") ? button : null,
-  );
+/** What became of the node. One that was drained is gone because an operator wanted it. */
+function sentence(absence) {
+  const isGone = absence.state === "gone";
+  if (isGone && absence.was_draining) return " was drained, and has stopped.";
+  const heard = `It was last heard of at ${format.serverMoment(absence.since)}${held(absence)}.`;
+  return isGone
+    ? ` is gone. ${heard} Figures are without it.`
+    : ` does not answer. ${heard} Until it answers, sums are without it, and charts have a gap.`;
 }
 
 /** What the node held, as far as it is known. */

@@ -369,7 +369,7 @@ export async function setPolicy({ topic, channel, current }) {
 export async function clearPolicy({ topic, channel }) {
   const isSure = await confirm({
     title: `Clear the policy of ${named(topic, channel)}?`,
-    explanation: "Messages are delivered until somebody finishes them, however often they fail. Dead letters stay.",
+    explanation: "Messages are delivered until a consumer finishes them, however often they fail. Dead letters stay.",
     verb: "Clear policy",
   });
   if (!isSure) return false;
@@ -391,6 +391,7 @@ const REFUSALS = {
   NODE_NOT_FOUND: "no node of the cluster has this address",
   TOPIC_NOT_FOUND: "no node has this topic",
   CHANNEL_NOT_FOUND: "no node has this channel",
+  SILENCE_NOT_FOUND: "the silence has ended already",
   RULES_CHANGED: "the rules were changed elsewhere; they are shown as they are now",
 };
 

@@ -7,7 +7,7 @@ const SPARK_WIDTH = 80;
 const SPARK_HEIGHT = 20;
 const CHART_HEIGHT = 120;
 const PADDING = { top: 8, right: 4, bottom: 18, left: 44 };
-/** Between two points that lie further apart than this many intervals nobody looked: the line is broken there. */
+/** Between two points that lie further apart than this many intervals no look was taken: the line is broken there. */
 const GAP_INTERVALS = 4;
 
 /** Draws values into a cell, or renews the drawing that is there. Decoration: the figure stands beside it. */

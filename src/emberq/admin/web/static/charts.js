@@ -32,7 +32,7 @@ const CHARTS = {
       { id: "requeue_rate", label: "requeued" },
     ],
   },
-  count_rate: { title: "Messages/s, to all channels", format: format.compact, series: [{ id: "count_rate" }] },
+  count_rate: { title: "Messages/s, to all channels", format: format.compact, series: [{ id: "in_rate" }] },
   depth: { title: "Depth", format: format.compact, series: [{ id: "depth" }] },
   in_flight: { title: "In flight", format: format.compact, series: [{ id: "in_flight" }] },
   memory: {
@@ -40,7 +40,7 @@ const CHARTS = {
     format: format.bytes,
     least: 1e6,
     series: [
-      { id: "heap_in_use_bytes", label: "in use" },
+      { id: "heap_in_use_bytes", label: "used" },
       { id: "heap_idle_bytes", label: "idle" },
     ],
   },

@@ -112,9 +112,11 @@ export function clientTable({ empty, ofOneNode = false }) {
   const channelColumn = {
     id: "of",
     label: "Topic / channel",
-    value: (client) => `${client.topic_name} / ${client.channel_name}`,
+    value: ofName,
     isSearched: true,
     priority: 2,
+    className: "name",
+    paint: linkCell((client) => path("topics", client.topic_name, client.channel_name), ofName),
   };
   return new DataTable({
     label: "Consumers",
@@ -132,7 +134,13 @@ export function clientTable({ empty, ofOneNode = false }) {
         className: "name",
       },
       { id: "host", label: "Host", value: hostOf, isSearched: true, priority: 2 },
-      { id: "address", label: "Address", value: (client) => client.remote_address, isSearched: true, priority: 3 },
+      {
+        id: "address",
+        label: "Address",
+        value: (client) => client.remote_address,
+        isSearched: true,
+        priority: ofOneNode ? 4 : 3, // names of channels are longer than those of nodes
+      },
       ofOneNode ? channelColumn : clientNodeColumn,
       ...PACE_COLUMNS,
       figureColumn("ready_count", "Ready", 4),
@@ -209,6 +217,10 @@ export function withPaces(clients, { paces, time }) {
     now: time,
     ...paces?.[`${client.node} ${client.remote_address}`],
   }));
+}
+
+function ofName(client) {
+  return `${client.topic_name} / ${client.channel_name}`;
 }
 
 function hostOf(client) {

@@ -1,10 +1,8 @@
 /* What an action would do, in numbers: what is dropped, who is disconnected, what stays. Made of the figures that the
  * page shows (a document of a live view), so they are those of a moment ago. */
 
-import { counted } from "./format.js";
+import { counted, listed } from "./format.js";
 
-/** So many names stand in a sentence; of more it says how many there are. */
-const NAMED_COUNT = 4;
 const NOWHERE = "No node has it: nsqlookupd forgets the name, and no message is lost.";
 
 /** `topic orders`, `channel orders / billing`: the same channel name may be in every topic. */
@@ -77,10 +75,9 @@ export function ofDraining({ topics = [], total_clients: clients = 0 }) {
 export function ofEmptying({ channel, figures, isJournaled }) {
   if (!channel) return ofEmptyingTopic(figures, isJournaled);
   if (!isJournaled) return [`${dropped(heldIn(figures))} This cannot be undone.`];
-  return [
-    `The channel is moved behind the newest message: ${skipped(heldIn(figures))}`,
-    "They stay in the journal, for as long as its retention keeps them: Seek brings them back.",
-  ];
+  const held = heldIn(figures);
+  const stay = "They stay in the journal, for as long as its retention keeps them: Seek brings them back.";
+  return [`The channel is moved behind the newest message. ${skipped(held)}`, isNone(held) ? null : stay].filter(Boolean);
 }
 
 function ofEmptyingTopic(figures, isJournaled) {
@@ -133,16 +130,20 @@ function skipped(held) {
   return amount(held, "skipped");
 }
 
-/** `5 messages are dropped on every node: 3 waiting, 2 in flight.` */
+/** `5 messages are dropped: 3 waiting, 2 in flight.` */
 function amount({ waiting, inFlight = 0, deferred = 0 }, verb) {
   const total = waiting + inFlight + deferred;
-  if (total === 0) return `No message is in it now, so none is ${verb}.`;
+  if (isNone({ waiting, inFlight, deferred })) return `No message is in it now, so none is ${verb}.`;
   const parts = [
     [waiting, "waiting"],
     [inFlight, "in flight"],
     [deferred, "deferred"],
   ].flatMap(([count, state]) => (count > 0 ? [`${counted(count, state, state)}`] : []));
-  return `${counted(total, "message")} ${total === 1 ? "is" : "are"} ${verb} on every node: ${parts.join(", ")}.`;
+  return `${counted(total, "message")} ${total === 1 ? "is" : "are"} ${verb}: ${parts.join(", ")}.`;
+}
+
+function isNone({ waiting, inFlight, deferred }) {
+  return waiting + inFlight + deferred === 0;
 }
 
 function disconnected(figures) {
@@ -159,11 +160,6 @@ function disconnected(figures) {
 
 function consumersAre(count) {
   return `${counted(count, "consumer")} ${count === 1 ? "is" : "are"}`;
-}
-
-function listed(names) {
-  const more = names.length - NAMED_COUNT;
-  return names.slice(0, NAMED_COUNT).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
 function sum(figures, name) {

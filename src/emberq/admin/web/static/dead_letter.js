@@ -1,8 +1,8 @@
-/* What becomes of messages that nobody can finish: the policy of a channel, and the way to those it has given up.
+/* What becomes of messages that no consumer can finish: the policy of a channel, and the way to those it has given up.
  *
  * A policy says after how many deliveries a message goes to which topic. There it waits in that topic's channels, whose
  * pages show it (peek) and send it back (redrive); so this section leads to them. A topic without a channel keeps its
- * messages too, but nobody can look at them: then one is offered to be made.
+ * messages too, but the pages cannot show them: then one is offered to be made.
  */
 
 import { clearPolicy, create, setPolicy } from "./action.js";
@@ -12,10 +12,10 @@ import * as format from "./format.js";
 import { button, label, section, whileInSight } from "./panel.js";
 
 const NO_POLICY =
-  "None: a message is delivered until somebody finishes it. With a policy, one that fails too often is put aside in a " +
+  "None: a message is delivered until a consumer finishes it. With a policy, one that fails too often is put aside in a " +
   "topic of its own.";
 const DIFFERENT = "The nodes do not agree; set it anew to have one policy everywhere.";
-/** What a channel for looking at dead letters is called unless somebody calls it otherwise. */
+/** What a channel for looking at dead letters is called unless the reader calls it otherwise. */
 export const REVIEW = "review";
 
 /** The section of a channel's page. `show` is to be called with every new document of the channel. */

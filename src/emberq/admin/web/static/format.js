@@ -4,6 +4,7 @@ const GROUPED = new Intl.NumberFormat("en-US");
 const COMPACT = new Intl.NumberFormat("en-US", { notation: "compact", maximumFractionDigits: 1 });
 /** What stands for a figure that is not known. */
 export const MISSING = "–";
+const LISTED_COUNT = 4;
 
 /** 1,234,567 */
 export function integer(value) {
@@ -66,6 +67,11 @@ export function moment(milliseconds) {
   return `${day} ${clock(milliseconds)}`;
 }
 
+/** The same of a time as the server tells it, in seconds. */
+export function serverMoment(seconds) {
+  return moment(seconds * 1000);
+}
+
 /** A moment on a scale of this many seconds: the time of day, with the date where there are several. */
 export function instant(milliseconds, spanS) {
   if (spanS < 12 * 3600) return clock(milliseconds);
@@ -81,6 +87,12 @@ export function instant(milliseconds, spanS) {
 /** Time of day in the reader's time zone. */
 export function clock(milliseconds) {
   return new Date(milliseconds).toTimeString().slice(0, 8);
+}
+
+/** `a, b, c and 4 more`: as many names as one reads in a sentence. */
+export function listed(names) {
+  const more = names.length - LISTED_COUNT;
+  return names.slice(0, LISTED_COUNT).join(", ") + (more > 0 ? ` and ${more} more` : "");
 }
 
 /** `1 topic`, `2 topics` */

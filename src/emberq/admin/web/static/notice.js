@@ -1,5 +1,6 @@
 /* What the page has to say: a banner for as long as something is wrong, a note in the corner for what was just done. */
 
+import { ApiError } from "./api.js";
 import { h, setAttribute, setText } from "./dom.js";
 
 const NOTE_MS = 6_000;
@@ -15,9 +16,23 @@ export function banner(kind, text) {
   setText(element, text);
 }
 
-/** A document's own warning: some nodes did not answer, the figures are those of the others. */
-export function warn(document_) {
-  const warning = (document_.message ?? "").replace(/^WARNING: /, "");
+/** Does the work; what the server has against it stands above the content. */
+export async function orBanner(work) {
+  try {
+    await work();
+  } catch (failure) {
+    if (!(failure instanceof ApiError)) throw failure;
+    banner("problem", failure.message);
+  }
+}
+
+/** A document's own warning: some nodes did not answer, the figures are those of the others. Of nodes that are known to
+ *  be silent the page says so anyway (see absence.js). */
+export function warn({ message = "", absent = [] }) {
+  const known = absent.filter(({ state }) => state === "silent").map(({ node }) => node);
+  const isKnown = (problem) => known.some((node) => problem.includes(`//${node}/`));
+  const problems = message.replace(/^WARNING: /, "").split("; ");
+  const warning = problems.filter((problem) => !isKnown(problem)).join("; ");
   banner("warning", warning && `Some of the cluster did not answer; figures are incomplete. ${warning}`);
 }
 

@@ -1,16 +1,17 @@
-/* Alerts: what is wrong now, what was lately, and the rules that say so, which can be changed here if they are kept in
- * a file. */
+/* Alerts: what is wrong now, what was lately, what is silenced, and the rules that say so, which can be changed here if
+ * they are kept in a file. */
 
-import { parts } from "./alert.js";
 import { perform } from "./action.js";
-import { ApiError, apiPath, get, put } from "./api.js";
+import { AlertRows } from "./alert.js";
+import { apiPath, get, put } from "./api.js";
 import { may } from "./config.js";
 import { ask, confirm } from "./dialog.js";
 import { h, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
-import { banner } from "./notice.js";
+import { orBanner } from "./notice.js";
 import { button, content, label, section } from "./panel.js";
+import { askAndSilence, patternText, SilenceList } from "./silence.js";
 import { DataTable } from "./table.js";
 
 /** What a rule can look at, and what its threshold counts. */
@@ -29,36 +30,45 @@ const CONDITIONS = {
 };
 
 export function start() {
-  const now = h("ul", { class: "plain alerts" });
-  const lately = h("ul", { class: "plain alerts" });
+  const renew = () => live.refresh();
+  const now = new AlertRows({ empty: "Nothing is wrong by these rules.", control: (alert) => silenceButton(alert, renew) });
+  const lately = new AlertRows({ empty: "None since this nsqadmin was started." });
   const count = h("span", { class: "count" });
-  const book = new RuleBook(() => live.refresh());
-  const live = follow("alerts", {}, ({ alerts = [], resolved = [], left_off: leftOff = 0 }) => {
-    const firing = alerts.filter(({ state }) => state === "firing");
+  const silenceList = new SilenceList(renew);
+  const book = new RuleBook(renew);
+  const live = follow("alerts", {}, (told) => {
+    const { alerts = [], resolved = [], left_off: leftOff = 0, silences = [], keeps_silences: keepsSilences } = told;
+    const byId = new Map(silences.map((silence) => [silence.id, silence]));
+    const firing = alerts
+      .filter(({ state }) => state === "firing")
+      .map((alert) => ({ ...alert, silence: byId.get(alert.silence) ?? null }));
+    const silenced = firing.filter(({ silence }) => silence !== null);
     const pending = alerts.length - firing.length;
-    const parts_ = [
+    const counts = [
       `${format.integer(firing.length)} firing`,
+      silenced.length > 0 && `${format.integer(silenced.length)} of them silenced`,
       pending > 0 && `${format.integer(pending)} not for long enough yet`,
       leftOff > 0 && `${format.integer(leftOff)} more are not followed`,
     ];
-    setText(count, parts_.filter(Boolean).join(", "));
-    fill(now, firing, "Nothing is wrong by these rules.");
-    fill(lately, resolved, "None since this nsqadmin was started.");
+    setText(count, counts.filter(Boolean).join(", "));
+    now.show([...firing.filter(({ silence }) => silence === null), ...silenced]);
+    lately.show(resolved);
+    silenceList.show(silences, keepsSilences);
   });
   content.append(
-    section("Now", { controls: count }, now),
+    section("Now", { controls: count }, now.element),
+    silenceList.element,
     book.element,
-    section("Resolved lately", {}, lately),
+    section("Resolved lately", {}, lately.element),
   );
   book.renew();
 }
 
-function fill(list, alerts, empty) {
-  const shown = JSON.stringify(alerts);
-  if (list.dataset.shown === shown) return;
-  list.dataset.shown = shown;
-  const items = alerts.map((alert) => h("li", {}, ...parts(alert)));
-  list.replaceChildren(...(items.length > 0 ? items : [h("li", { class: "empty" }, empty)]));
+function silenceButton(alert, onChange) {
+  if (alert.silence) return null;
+  return button("Silence…", { kind: "quiet", permission: "silence" }, async () => {
+    if (await askAndSilence(alert)) onChange();
+  });
 }
 
 /** The rules, and the buttons that change them. */
@@ -80,13 +90,8 @@ class RuleBook {
     this.element = section("Rules", { controls: [file, this.#add] }, this.#about, this.#table.element);
   }
 
-  async renew() {
-    try {
-      this.#show(await get(apiPath("rules")));
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      banner("problem", failure.message);
-    }
+  renew() {
+    return orBanner(async () => this.#show(await get(apiPath("rules"))));
   }
 
   #show({ rules, version, is_built_in: isBuiltIn, is_writable: isWritable, webhook }) {
@@ -116,7 +121,7 @@ class RuleBook {
         text("when", "When", (rule) => CONDITIONS[rule.when].text),
         text("above", "Above", aboveText),
         text("for", "For", (rule) => rule.for, 2),
-        text("of", "Of", ofText, 2),
+        text("of", "Of", patternText, 2),
         {
           id: "change",
           label: "Change",
@@ -217,9 +222,4 @@ function paintSeverity(cell, { severity }) {
 function aboveText(rule) {
   if (rule.above === undefined) return "";
   return typeof rule.above === "number" ? `${format.compact(rule.above)} ${CONDITIONS[rule.when].unit}` : rule.above;
-}
-
-function ofText({ topic, channel, node }) {
-  const named = [topic && `topics ${topic}`, channel && `channels ${channel}`, node && `nodes ${node}`];
-  return named.filter(Boolean).join(", ") || "all";
 }

@@ -3,11 +3,12 @@
  * The server filters, because the log is long; what is filtered by stands in the page's address. The search field then
  * narrows what is shown. */
 
+import { askForAbsent } from "./absence.js";
 import { ApiError, apiPath, get, path } from "./api.js";
 import { h, setText } from "./dom.js";
 import { exportButtons } from "./export.js";
 import * as format from "./format.js";
-import { banner } from "./notice.js";
+import { banner, orBanner } from "./notice.js";
 import { button, content, label, loaded, searchField, section } from "./panel.js";
 import { DataTable, rememberInAddress } from "./table.js";
 
@@ -53,6 +54,7 @@ export function start() {
   const controls = [count, searchField(table, "lines"), exportButtons(table, "nsqadmin-audit")];
   content.append(section("What was done", { controls }, about, form, table.element, more));
   show(FIRST_COUNT);
+  orBanner(() => askForAbsent(() => location.reload()));
 }
 
 const WITH_FILE = "Every action, also those that failed or were refused, logins and peeks; in a field * stands for any characters.";

@@ -22,18 +22,18 @@ export function start() {
     charts.element,
     section("By channel and node", {}, table.element),
   );
-  follow("counter", {}, ({ stats, time }) => {
+  follow("counter", {}, ({ stats, time, is_incomplete: isIncomplete }) => {
     const counters = Object.values(stats ?? {});
     const total = counters.reduce((sum, counter) => sum + counter.message_count, 0);
-    const perSecond = rateSince(previous, { time, total });
-    previous = { time, total };
+    const perSecond = isIncomplete ? null : rateSince(previous, { time, total });
+    // What a silent node has counted is missing now, and comes back with it: neither is a rate.
+    previous = isIncomplete ? null : { time, total };
     odometer.show(total, perSecond ?? 0);
-    if (perSecond !== null) {
-      setText(rate, `${format.rate(perSecond)} per second`);
-      charts.add({ time, count_rate: perSecond });
-    }
+    setText(rate, `${format.rate(perSecond)} per second`);
+    if (perSecond !== null || isIncomplete) charts.add({ time, isIncomplete, in_rate: perSecond });
     table.setRows(counters);
   });
+  charts.recall();
 }
 
 /** Runs on at the last known rate until the next document corrects it. */

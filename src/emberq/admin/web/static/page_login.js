@@ -30,7 +30,7 @@ export function start() {
   });
 }
 
-/** The page that was asked for, if it is one of ours: nobody is sent elsewhere by a prepared link. */
+/** The page that was asked for, if it is one of ours: a prepared link sends no reader elsewhere. */
 function destination() {
   const next = new URL(new URLSearchParams(location.search).get("next") ?? "", location.origin + path("topics"));
   return next.origin === location.origin ? next.href : path("topics");

@@ -1,25 +1,22 @@
 /* What nsqlookupd knows: where it is, and topics that no node has any more; and a form to make new ones. */
 
-import { showAbsent } from "./absence.js";
+import { askForAbsent } from "./absence.js";
 import { create, deleteIt } from "./action.js";
-import { ApiError, apiPath, get, path } from "./api.js";
+import { apiPath, get, path } from "./api.js";
 import { config, may } from "./config.js";
 import { h } from "./dom.js";
-import { banner, warn } from "./notice.js";
+import { orBanner, warn } from "./notice.js";
 import { button, content, loaded, section } from "./panel.js";
 
 export function start() {
   const inactive = h("div", { class: "inactive" });
   const renew = async () => {
-    try {
+    await orBanner(async () => {
       const document_ = await get(`${apiPath("topics")}?inactive=true`);
       warn(document_);
-      showAbsent({ absent: (await get(apiPath("absent"))).nodes }, renew);
+      await askForAbsent(renew);
       inactive.replaceChildren(...entries(document_.topics ?? {}, renew));
-    } catch (failure) {
-      if (!(failure instanceof ApiError)) throw failure;
-      banner("problem", failure.message);
-    }
+    });
     loaded();
   };
   content.append(

@@ -1,5 +1,6 @@
 /* One nsqd: its work and its memory, its topics, channels and consumers. */
 
+import { askForAbsent } from "./absence.js";
 import { drain, tombstone } from "./action.js";
 import { Charts } from "./charts.js";
 import { channelTable, clientTable, topicTable, withPaces, withRates } from "./cluster_table.js";
@@ -7,6 +8,7 @@ import { config } from "./config.js";
 import { setAttribute, setText } from "./dom.js";
 import { follow } from "./follow.js";
 import * as format from "./format.js";
+import { orBanner } from "./notice.js";
 import { button, content, searchField, section, Tiles } from "./panel.js";
 import { failureTiles, netTile, Trend } from "./trend.js";
 
@@ -47,7 +49,7 @@ export function start() {
     topics.setRows(withRates(document_.topics, document_.rates.topics, "topic_name"));
     channels.setRows(everyChannel);
     clients.setRows(withPaces(everyChannel.flatMap(clientsOf), document_));
-  });
+  }, () => title.showMissing());
   content.append(
     tiles.element,
     charts.element,
@@ -69,11 +71,22 @@ class NodeTitle {
       const isDone = await drain({ node, figures: this.#document, isCancelled: this.#document.is_draining });
       if (isDone) refresh();
     });
-    if (this.#button) document.getElementById("title-buttons").append(this.#button);
+    if (this.#button === null) return;
+    this.#button.hidden = true; // until it is known that there is such a node
+    document.getElementById("title-buttons").append(this.#button);
+  }
+
+  /** The cluster does not have the node. If it had, the page says what became of it. */
+  showMissing() {
+    this.#state.hidden = true;
+    if (this.#button) this.#button.hidden = true;
+    const isThis = (absent) => absent.node === node;
+    return orBanner(() => askForAbsent(() => location.reload(), isThis));
   }
 
   show(document_) {
     this.#document = document_;
+    if (this.#button) this.#button.hidden = false;
     const isWell = document_.is_healthy !== false;
     setAttribute(this.#state, "hidden", document_.is_healthy === null);
     setText(this.#state, isWell ? (document_.is_draining ? "draining" : "ready") : document_.health);

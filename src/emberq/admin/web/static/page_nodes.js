@@ -134,8 +134,9 @@ function lookupdCount(node) {
 
 function paintLookupds(cell, node) {
   const expected = config.lookupds.length;
-  setText(cell, expected === 0 ? "–" : `${lookupdCount(node)} of ${expected}`);
-  setAttribute(cell, "data-kind", lookupdCount(node) === expected ? null : "warning");
+  const isListed = expected > 0 && node.state !== "gone";
+  setText(cell, isListed ? `${lookupdCount(node)} of ${expected}` : format.MISSING);
+  setAttribute(cell, "data-kind", isListed && lookupdCount(node) !== expected ? "warning" : null);
   setAttribute(cell, "title", (node.remote_addresses ?? []).join("\n"));
 }
 
@@ -145,5 +146,6 @@ function topicCount(node) {
 
 function paintTopics(cell, node) {
   const dead = node.tombstoned_count ?? 0;
-  setText(cell, format.integer(topicCount(node)) + (dead ? ` (${dead} tombstoned)` : ""));
+  const count = node.state === "gone" ? null : topicCount(node);
+  setText(cell, format.integer(count) + (dead ? ` (${dead} tombstoned)` : ""));
 }

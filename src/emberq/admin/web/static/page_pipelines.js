@@ -105,7 +105,10 @@ class QueryCard {
       return `The last ${durations.length} batches took ${span}.`;
     });
     const lags = recent.map((batch) => batch.lag).filter((lag) => typeof lag === "number");
-    const told = (least, most) => `Lag behind the last batches: ${format.integer(least)} to ${format.integer(most)}.`;
+    const told = (least, most) => {
+      const [low, high] = [least, most].map(format.integer);
+      return `Lag behind the last batches: ${low === high ? low : `${low} to ${high}`}.`;
+    };
     showSpark(this.#lagSpark, this.#lagText, lags, told);
     this.#failures.show(query);
     const { error, time } = query.last_error ?? {};
@@ -117,7 +120,7 @@ class QueryCard {
     const { text, kind, isSilent, age } = stateOf(query, now);
     setText(this.#state, text);
     setAttribute(this.#state, "data-kind", kind);
-    const heard = `${isSilent ? "not heard of since" : "reported"} ${format.moment(query.received * 1000)}`;
+    const heard = `${isSilent ? "not heard of since" : "reported"} ${format.serverMoment(query.received)}`;
     setText(this.#heard, query.state === "running" && !isSilent ? `figures are ${age} s old` : heard);
   }
 }

@@ -2,11 +2,11 @@
  * asked of every node, so they come a little later. */
 
 import { showAbsent } from "./absence.js";
-import { ApiError, apiPath, get, path } from "./api.js";
+import { apiPath, get, path } from "./api.js";
 import { figureColumn, nameColumn, nodeColumn } from "./column.js";
 import { h, setText } from "./dom.js";
 import * as format from "./format.js";
-import { banner, warn } from "./notice.js";
+import { orBanner, warn } from "./notice.js";
 import { content, loaded, section } from "./panel.js";
 import { DataTable } from "./table.js";
 
@@ -76,21 +76,16 @@ export function start() {
   const kinds = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, new Kind(KINDS[kind])]));
   content.append(...Object.values(kinds).map((kind) => kind.element));
   const query = new URLSearchParams({ q: searched });
-  ask(`${apiPath("search")}?${query}`, (found) => {
+  orBanner(async () => {
+    const found = await get(`${apiPath("search")}?${query}`);
     warn(found);
     showAbsent(found, () => location.reload());
     for (const kind of ["topics", "channels", "nodes"]) kinds[kind].show(found[kind], found.counts[kind]);
   });
-  ask(`${apiPath("search", "consumers")}?${query}`, (found) => kinds.consumers.show(found.consumers, found.count));
-}
-
-async function ask(url, show) {
-  try {
-    show(await get(url));
-  } catch (failure) {
-    if (!(failure instanceof ApiError)) throw failure;
-    banner("problem", failure.message);
-  }
+  orBanner(async () => {
+    const found = await get(`${apiPath("search", "consumers")}?${query}`);
+    kinds.consumers.show(found.consumers, found.count);
+  });
 }
 
 /** What was found of one kind. */

@@ -1,16 +1,13 @@
 /* The settings of all nodes, option by option, and in which of them nodes differ. */
 
-import { showAbsent } from "./absence.js";
-import { ApiError, apiPath, get } from "./api.js";
+import { askForAbsent } from "./absence.js";
+import { apiPath, get } from "./api.js";
 import { h, setText } from "./dom.js";
 import { exportButtons } from "./export.js";
 import * as format from "./format.js";
-import { banner, warn } from "./notice.js";
+import { orBanner, warn } from "./notice.js";
 import { content, filterField, label, loaded, searchField, section } from "./panel.js";
 import { DataTable } from "./table.js";
-
-/** So many nodes stand beside a value; of more it says how many there are. */
-const NAMED_COUNT = 5;
 
 const FILTERS = {
   all: { label: "All options", admits: () => true },
@@ -34,18 +31,15 @@ export async function start() {
     "Addresses, folders and places are each node’s own. A value is given as nsqd’s /config tells it; durations in ns. " +
     "nsqd takes its settings when it is started: limits (topic_limits) and retention (journal_…) cannot be changed here.";
   content.append(section("Settings of all nodes", { controls, note }, table.element));
-  try {
+  await orBanner(async () => {
     const document_ = await get(apiPath("settings"));
     warn(document_);
     table.setRows(document_.options);
     const surprising = document_.options.filter(FILTERS.surprising.admits).length;
     const differing = surprising === 0 ? "none differs" : `${format.counted(surprising, "option")} differ`;
     setText(count, `${format.counted(document_.nodes.length, "node")}, ${differing}`);
-    showAbsent({ absent: (await get(apiPath("absent"))).nodes }, () => location.reload());
-  } catch (failure) {
-    if (!(failure instanceof ApiError)) throw failure;
-    banner("problem", failure.message);
-  }
+    await askForAbsent(() => location.reload());
+  });
   loaded();
 }
 
@@ -78,12 +72,7 @@ function paintOption(cell, option) {
 }
 
 function others({ values }) {
-  return values.slice(1).map(({ value, nodes }) => `${written(value)} on ${named(nodes)}`).join("; ");
-}
-
-function named(nodes) {
-  const rest = nodes.length - NAMED_COUNT;
-  return nodes.slice(0, NAMED_COUNT).join(", ") + (rest > 0 ? ` and ${rest} more` : "");
+  return values.slice(1).map(({ value, nodes }) => `${written(value)} on ${format.listed(nodes)}`).join("; ");
 }
 
 /** A value as it is read by people; an option that the node does not have is null. */

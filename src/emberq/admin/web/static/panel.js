@@ -145,6 +145,7 @@ export function worstLatency(latency) {
 function latencyText(latency) {
   return measured(latency)
     .map((each) => `p${+(each.quantile * 100).toFixed(2)} ${format.duration(each.max ?? each.value)}`)
+    .map((each) => each.replaceAll(" ", "\u00a0")) // a figure and its unit stay on one line
     .join(" · ");
 }
 

@@ -30,6 +30,13 @@ export const channelDepths = () =>
       ),
   });
 
+/** Figures without gaps: where one is not known, because a node was silent, the one before it stands. A line that falls
+ *  there would tell of messages that were worked off. */
+function held(figures) {
+  let last = figures.find((figure) => typeof figure === "number") ?? 0;
+  return figures.map((figure) => (last = figure ?? last));
+}
+
 class RecentFigures {
   #kind;
   #key;
@@ -54,7 +61,7 @@ class RecentFigures {
       this.#intervalS = answer.interval || USUAL_INTERVAL_S;
       for (const [key, figures] of this.#entries(answer[this.#kind] ?? {})) {
         const seen = this.#byKey.get(key) ?? [];
-        this.#byKey.set(key, [...figures.map((figure) => figure ?? 0), ...seen].slice(-KEPT));
+        this.#byKey.set(key, [...held(figures), ...seen].slice(-KEPT));
       }
     } catch (failure) {
       if (!(failure instanceof ApiError)) throw failure;
@@ -67,9 +74,9 @@ class RecentFigures {
     const present = new Set();
     for (const row of rows) {
       const key = this.#key(row);
-      const figure = this.#figure(row) ?? 0;
-      present.add(key);
       const figures = this.#byKey.get(key) ?? [];
+      const figure = (row.is_incomplete ? null : this.#figure(row)) ?? figures.at(-1) ?? 0;
+      present.add(key);
       if (isDue || figures.length === 0) figures.push(figure);
       else figures[figures.length - 1] = figure; // the newest point is the newest figure
       if (figures.length > KEPT) figures.shift();

@@ -7,7 +7,7 @@
 import { deleteIt, empty, hasJournal, togglePause } from "./action.js";
 import * as consequence from "./consequence.js";
 import { h, setAttribute, setText } from "./dom.js";
-import { button, label } from "./panel.js";
+import { button, content, label } from "./panel.js";
 
 /** How much harm an action can do, the least first. */
 export const HARMS = {
@@ -118,6 +118,7 @@ export function offer(label_, isOffered) {
 /** The newest document: paused or not, and what the questions behind the buttons speak of. */
 export function showTitle(document_) {
   figures = document_;
+  content.hidden = false;
   setAttribute(buttons, "hidden", false);
   setAttribute(state, "hidden", !figures.paused);
   setText(state, "paused");
@@ -126,8 +127,9 @@ export function showTitle(document_) {
   show();
 }
 
-/** The cluster does not have it, or not any more. */
+/** The cluster does not have it, or not any more: then nothing on the page is true, or can be done. */
 export function showMissing() {
+  content.hidden = true;
   setAttribute(buttons, "hidden", true);
   setAttribute(state, "hidden", true);
   figures = null;
