@@ -169,6 +169,13 @@ def _replace_heads(data: bytes, ends: Sequence[int], start: int, stop: int, *, c
     return joined
 
 
+def _consecutive_ids(first_id: int, count: int) -> list[bytes]:
+    """So many ids from this one on; they differ in their last three digits alone."""
+    leading = b"%013x" % (first_id >> 12)
+    first = first_id & 0xFFF
+    return [leading + digits for digits in _SEQUENCES[first : first + count]]
+
+
 def _fin_lines(ids: Sequence[bytes]) -> bytes:
     return b"FIN %b\n" % b"\nFIN ".join(ids) if ids else b""
 
@@ -283,9 +290,7 @@ class Published(Shape):
         return parts
 
     def ids(self, start: int, stop: int) -> list[bytes]:
-        prefix = b"%013x" % (self._first_id >> 12)
-        first = (self._first_id & 0xFFF) + start
-        return [prefix + digits for digits in _SEQUENCES[first : first + stop - start]]
+        return _consecutive_ids(self._first_id + start, stop - start)
 
     def published_ns(self, index: int) -> int:  # noqa: ARG002 - all were published together
         return self._timestamp_ns
@@ -494,6 +499,8 @@ class Framed(Frames):
         return bytes(lines)
 
     def ids(self, start: int, stop: int) -> list[bytes]:
+        if self._first_id != NO_ID:
+            return _consecutive_ids(self._first_id + start, stop - start)
         data, ends, added = self._data, self._ends, self._added
         if isinstance(ends, range):
             size = ends.step + added
