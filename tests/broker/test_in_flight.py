@@ -151,6 +151,13 @@ def test_one_answer_may_span_several_runs(flight: Flight, holder: Subscriber) ->
     assert flight.registry.count == 0
 
 
+def test_one_answer_may_span_runs_and_single_messages(flight: Flight, holder: Subscriber) -> None:
+    ids = [message_id for size in (50, 1, 50, 2, 3, 50) for message_id in flight.give(holder, size)]
+    assert flight.finish(holder, ids) == []
+    assert (flight.registry.count, holder.in_flight_count) == (0, 0)
+    assert flight.finish(holder, ids) == ids
+
+
 def test_unknown_messages_are_named_in_the_order_of_the_answer(flight: Flight, holder: Subscriber) -> None:
     ids = flight.give(holder, 6)
     stranger = b"f" * 16
@@ -253,6 +260,18 @@ def test_a_message_taken_out_keeps_its_attempts_and_leaves_the_others(flight: Fl
     assert flight.registry.take(holder, ids[4]) is None
     assert flight.registry.take(holder, UNKNOWN) is None
     assert [flight.registry.is_held(message_id) for message_id in ids] == [True, True, True, True, False, True]
+
+
+def test_messages_may_be_finished_and_taken_out_by_turns(flight: Flight, holder: Subscriber) -> None:
+    ids = flight.give(holder, 50)
+    for finished, wanted in zip(ids[::2], ids[1::2], strict=True):
+        assert flight.finish(holder, [finished]) == []
+        taken = flight.registry.take(holder, wanted)
+        assert taken is not None
+        assert taken.ids() == [wanted]
+    assert (flight.registry.count, holder.in_flight_count) == (0, 0)
+    assert flight.finish(holder, ids) == ids
+    assert flight.advance(1000) == []
 
 
 def test_a_message_taken_out_does_not_hold_the_rest_of_its_batch(flight: Flight, holder: Subscriber) -> None:

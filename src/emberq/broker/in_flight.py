@@ -2,8 +2,9 @@
 
 Messages are delivered in runs, and most consumers answer in the order of delivery. So a run is kept whole, as it was
 sent, and FINs that come in its order are checked by comparing their bytes with the FIN lines of the batch, without any
-work per message. The first answer out of order breaks the consumer's runs up. Their messages then stand in a dictionary
-of ids, one for the whole channel, in which every order costs the same. It names the run; the run names the consumer.
+work per message. A REQ that comes in this order leaves the run whole, too. The first answer out of order breaks the
+consumer's runs up. Their messages then stand in a dictionary of ids, one for the whole channel, in which every order
+costs the same. It names the run; the run names the consumer.
 
     FIN, REQ, TOUCH of an id     the consumer's oldest whole run, or the dictionary
     who holds another's id       the dictionary, or the whole runs whose ids begin with the same digits
@@ -159,7 +160,7 @@ class InFlight:
     def _add_single(self, message_id: bytes, run: Run) -> None:
         before = self._singles.get(message_id)
         if before is not None:  # a crash may leave a message on disk twice: from here on both are one
-            self._left_one(before)
+            self._left(before, 1)
         self._singles[message_id] = run
 
     # Answers.
@@ -171,17 +172,23 @@ class InFlight:
         """
         position, end = 0, len(lines)
         if holder.runs:
-            position = self._finish_in_order(holder, lines, listener)
+            position = self._finish_in_order(holder, lines, position, listener)
             if position == end:
                 return []
         unknown: list[bytes] = []
+        thinned: dict[Run, None] = {}
         singles = self._singles
-        for start in range(position, end, FIN_LINE_BYTES):
-            message_id = lines[start + _ID_START : start + _ID_END]
+        while position < end:
+            message_id = lines[position + _ID_START : position + _ID_END]
             run = singles.get(message_id)
             if run is None and holder.runs:
+                reached = self._finish_in_order(holder, lines, position, listener)
+                if reached > position:
+                    position = reached
+                    continue
                 self._break_up(holder)
                 run = singles.get(message_id)
+            position += FIN_LINE_BYTES
             if run is None or run.holder is not holder:
                 unknown.append(message_id)
                 continue
@@ -189,13 +196,17 @@ class InFlight:
             if listener is not None:
                 index = run.batch.index_of(message_id, run.start, run.stop)
                 listener.finished(run.batch, index, index + 1)
-            self._left_one(run)
+            self._left(run, 1)
+            if run.left and is_mostly_gone(run.left, run.count):
+                thinned[run] = None
+        for run in thinned:  # not before: of some runs nothing is left by now
+            self._let_go_of_most(run)
         return unknown
 
-    def _finish_in_order(self, holder: Subscriber, lines: bytes, listener: FinishListener | None) -> int:
+    def _finish_in_order(self, holder: Subscriber, lines: bytes, position: int, listener: FinishListener | None) -> int:
         """Finish from the oldest run on, as long as the lines come in its order; how far in `lines` that went."""
         runs = holder.runs
-        position, end = 0, len(lines)
+        end = len(lines)
         while runs and position < end:
             run = runs[0]
             count = min((end - position) // FIN_LINE_BYTES, run.stop - run.start)
@@ -206,14 +217,23 @@ class InFlight:
             position += len(expected)
             if listener is not None:
                 listener.finished(run.batch, run.start, stop)
-            run.start = stop
-            self._left(run, count)
-            if stop == run.stop:
-                runs.popleft()
+            self._left_in_order(run, count)
         return position
+
+    def _left_in_order(self, run: Run, count: int) -> None:
+        """The first messages of a consumer's oldest whole run are in flight no more."""
+        run.start += count
+        self._left(run, count)
+        if run.start == run.stop:
+            run.holder.runs.popleft()
 
     def take(self, holder: Subscriber, message_id: bytes) -> Span | None:
         """Remove one message; None when this consumer does not hold it."""
+        run = holder.runs[0] if holder.runs else None
+        if run is not None and run.batch.fin_lines(run.start, run.start + 1)[_ID_START:_ID_END] == message_id:
+            span = Span(run.batch, run.start, run.start + 1, run.attempts).compact()
+            self._left_in_order(run, 1)
+            return span
         run = self._find(holder, message_id)
         if run is None:
             return None
@@ -272,19 +292,10 @@ class InFlight:
 
     def _break_up(self, holder: Subscriber) -> None:
         """Move every message of the consumer's whole runs into the dictionary."""
-        singles = self._singles
         for run in holder.runs:
             self._forget_whole(run)
-            ids = run.batch.ids(run.start, run.stop)
-            if singles.keys().isdisjoint(ids):
-                before = len(singles)
-                singles.update(dict.fromkeys(ids, run))
-                doubled = run.left - (len(singles) - before)
-                if doubled:
-                    self._left(run, doubled)
-            else:
-                for message_id in ids:
-                    self._add_single(message_id, run)
+            for message_id in run.batch.ids(run.start, run.stop):
+                self._add_single(message_id, run)
             self._let_go_of_most(run)
         holder.runs.clear()
 

@@ -217,7 +217,8 @@ class ClientSubscription:
         """FIN."""
         channel, subscriber = self._subscribed()
         unknown = channel.finish(subscriber, command.lines)
-        self._settle_later()
+        if channel.can_deliver:
+            self._settle_later()
         for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
 
