@@ -169,6 +169,7 @@ class OsFiles:
         return os.pread(fd, size, position)
 
     def is_in_memory(self, fd: int, size: int, position: int) -> bool:
+        _read_ahead(fd, not _SYNCS.are_expected)  # for who reads on, from what is in memory to what is not
         cache = _page_cache()
         return cache is None or cache.has(fd, size, position)
 
