@@ -21,6 +21,8 @@ A sync that is made to fail leaves pages clean, as on Linux: the next sync does 
 nothing. Only what is written again afterwards is. In a process that starts later such a page may be what it was before,
 because the operating system dropped it from memory.
 
+Either way nothing of a file is in memory then until it is read: readers that would wait for the disk are told so.
+
 `Fault`s are injected errors: EIO, ENOSPC, writes that take only a part, syncs that fail. `spoil` makes a page that
 cannot be read, and `is_full` a disk on which no file can become longer.
 """
