@@ -15,7 +15,7 @@ from emberq.base import file
 from emberq.base.file import OS_FILES, PATIENT_BYTES
 from tests.support.waiting import PATIENCE_S
 
-SIZE = 1024 * 1024
+SIZE = 8 * 1024 * 1024
 
 
 @pytest.fixture
@@ -29,10 +29,14 @@ def fd() -> Iterator[int]:
         os.close(fd)
 
 
-def is_let_go(fd: int) -> bool:
-    """Ask the system to let go of the file; whether it has. It may not do so at once."""
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
-    return not OS_FILES.is_in_memory(fd, SIZE, 0)
+def let_go(fd: int, *, size: int, position: int) -> None:
+    """Have the system let go of a part of the file. It may not do so at once."""
+    os.fsync(fd)
+    for _ in range(100):
+        os.posix_fadvise(fd, position, size, os.POSIX_FADV_DONTNEED)
+        if not OS_FILES.is_in_memory(fd, size, position):
+            return
+    pytest.skip("this file system keeps its files in memory, or does not tell")
 
 
 def test_what_was_just_written_is_in_memory(fd: int) -> None:
@@ -41,11 +45,25 @@ def test_what_was_just_written_is_in_memory(fd: int) -> None:
 
 
 def test_what_the_system_has_let_go_is_not_until_it_was_read(fd: int) -> None:
-    os.fsync(fd)
-    if not any(is_let_go(fd) for _ in range(100)):
-        pytest.skip("this file system keeps its files in memory, or does not tell")
+    let_go(fd, size=SIZE, position=0)
+    assert not OS_FILES.is_in_memory(fd, 1, 0)  # to ask brings nothing
+    assert not OS_FILES.is_in_memory(fd, 1, 0)
     assert OS_FILES.patient.read(fd, SIZE, 0) == bytes(SIZE)
     assert OS_FILES.is_in_memory(fd, SIZE, 0)
+
+
+def test_a_stretch_is_not_in_memory_if_its_middle_is_not(fd: int) -> None:
+    let_go(fd, size=SIZE // 2, position=SIZE // 4)
+    assert OS_FILES.is_in_memory(fd, 1, 0)
+    assert OS_FILES.is_in_memory(fd, 1, SIZE - 1)
+    assert not OS_FILES.is_in_memory(fd, SIZE, 0)
+    assert not OS_FILES.is_in_memory(fd, SIZE - 2, 1)
+
+
+def test_what_the_system_does_not_tell_counts_as_in_memory(tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "file", os.O_WRONLY | os.O_CREAT)  # what cannot be read cannot be mapped
+    assert OS_FILES.is_in_memory(fd, 10, 0)
+    os.close(fd)
 
 
 def test_patient_files_are_read_as_others_are(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from emberq.broker.journaled_channel import JournaledChannel
 from emberq.broker.journaled_topic import JournaledTopic
 from emberq.broker.store import JournalSettings, JournalStore, SyncMode
 from emberq.broker.topic import Pending
-from emberq.storage.journal.commit import Work
+from emberq.storage.journal.commit import Work, Workers
 from emberq.storage.journal.segment import JournalConfig
 from tests.broker.rig import Rig, published
 
@@ -103,13 +103,8 @@ class JournalRig(Rig):
 
     def _start(self) -> None:
         self.timers = Timers()
-        journals = JournalStore(
-            self.folder,
-            self.settings,
-            clock=self.clock,
-            start=self.slow_disk.start,
-            start_reading=self.slow_reading.start,
-        )
+        workers = Workers(start=self.slow_disk.start, start_reading=self.slow_reading.start)
+        journals = JournalStore(self.folder, self.settings, clock=self.clock, workers=workers)
         self.broker = Broker(
             config=self._config, store=self._store(), clock=self.clock, timers=self.timers, journals=journals
         )

@@ -12,7 +12,7 @@ import pytest
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.broker.store import JournalSettings, JournalStore, SyncMode
 from emberq.nsqd.options import NsqdOptions, journal_settings
-from emberq.storage.journal.commit import Work
+from emberq.storage.journal.commit import Work, Workers
 from emberq.wire.journal_batch import Bodies
 
 
@@ -63,7 +63,10 @@ def test_syncs_are_done_where_the_store_is_told_to_or_at_once(tmp_path: Path, is
     handed_back: list[Work] = []
     store = (
         JournalStore(
-            tmp_path, JournalSettings(), clock=ManualClock(), start=started.append, hand_back=handed_back.append
+            tmp_path,
+            JournalSettings(),
+            clock=ManualClock(),
+            workers=Workers(start=started.append, hand_back=handed_back.append),
         )
         if is_given
         else store_in(tmp_path)
@@ -102,8 +105,7 @@ class Sequence:
             folder,
             JournalSettings(),
             clock=ManualClock(),
-            start=self.synced.append,
-            start_removing=self.removed.append,
+            workers=Workers(start=self.synced.append, start_removing=self.removed.append),
         )
 
     def sync(self) -> None:

@@ -223,6 +223,7 @@ class Checker:
         consumer = Consumer(channel, rdy=2500)
         delivered: set[bytes] = set()
         for _ in range(MAX_ROUNDS):
+            self._node.settle()  # what a crash has left is not in memory: another thread brings it
             messages = consumer.take_new()
             for message in messages:
                 if self._promises.bodies.get(message.body) != topic_name:
@@ -232,7 +233,6 @@ class Checker:
                 consumer.finish(*messages)
             for message in messages:
                 self._model.finished(self._moment, topic_name, channel.name, message.body)
-            self._node.settle()
             if not messages:
                 if channel.depth == 0 and channel.stats().deferred_count == 0 and channel.stats().in_flight_count == 0:
                     consumer.leave()

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from emberq.broker.store import SyncMode
+from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.folder import CURSORS, FOLDER_SUFFIX, JournalFolder
 from emberq.storage.journal.recovery import recover
 from tests.crash.checking import Checker
@@ -132,7 +133,7 @@ class Run:
             if config.fsync and left and not any("header" in repair for repair in report.repairs):
                 raise BrokenPromiseError(f"opening {path} left {', '.join(sorted(left))} unsynced")
             fs = found.killed(found.moment, Choice(0))
-            JournalFolder(path, config, clock=self._clock, start=_not_now, hand_back=_not_now, fs=fs)
+            JournalFolder(path, config, clock=self._clock, workers=Workers(start=_not_now), fs=fs)
             if fs.unsynced_names(path / CURSORS):
                 raise BrokenPromiseError(f"opening {path} left the names of cursors unsynced")
 

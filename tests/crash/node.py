@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
@@ -20,11 +19,10 @@ from emberq.storage.backend import DiskLimits
 from emberq.storage.data_folder import MetadataFile
 from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.error import StorageError
+from emberq.storage.journal.commit import Work, Workers
 from emberq.storage.journal.segment import DescriptorCache, JournalConfig
 from emberq.wire.journal_batch import JournalBatch
 from tests.crash.simulated_files import ROOT, SimulatedFiles
-
-Work = Callable[[], None]
 
 
 class Scheduler:
@@ -33,6 +31,9 @@ class Scheduler:
     def __init__(self) -> None:
         self._begun: list[Work] = []
         self._handed_back: deque[Work] = deque()
+        self.workers = Workers(
+            start=self.start, start_reading=self.start, start_removing=self.start, hand_back=self.hand_back
+        )
 
     def start(self, work: Work) -> None:
         self._begun.append(work)
@@ -111,9 +112,7 @@ class Node:
                 ROOT,
                 journal_settings,
                 clock=clock,
-                start=self.scheduler.start,
-                hand_back=self.scheduler.hand_back,
-                start_removing=self.scheduler.start,
+                workers=self.scheduler.workers,
                 fs=fs,
             ),
         )

@@ -21,6 +21,8 @@ A sync that is made to fail leaves pages clean, as on Linux: the next sync does 
 nothing. Only what is written again afterwards is. In a process that starts later such a page may be what it was before,
 because the operating system dropped it from memory.
 
+Either way nothing of a file is in memory then until it is read: readers that would wait for the disk are told so.
+
 `Fault`s are injected errors: EIO, ENOSPC, writes that take only a part, syncs that fail. `spoil` makes a page that
 cannot be read, and `is_full` a disk on which no file can become longer.
 """
@@ -187,6 +189,8 @@ class File:
         self.data = bytearray()
         self.unreadable: set[int] = set()
         """The numbers of pages that cannot be read until they are written as a whole."""
+        self.in_memory: set[int] = set()
+        """The numbers of pages that were written or read since the last crash."""
         self.size = Cell.durable(0, moment)
         self.pages: dict[int, Cell] = {}
 
@@ -214,6 +218,7 @@ class File:
             self.size.change(end, moment)
         self.data[position:end] = content
         self._note_pages(position, end, moment)
+        self.in_memory.update(_pages(position, end))
 
     def truncate(self, size: int, moment: int) -> None:
         before = len(self.data)
@@ -265,6 +270,11 @@ class File:
             chosen = content[: max(0, size - start)]
             made.data[start : start + len(chosen)] = chosen
         return made
+
+
+def _pages(position: int, end: int) -> range:
+    """The numbers of the pages between the two."""
+    return range(position // PAGE_BYTES, -(-end // PAGE_BYTES))
 
 
 class Folder:
@@ -383,11 +393,14 @@ class SimulatedFiles:
     def read(self, fd: int, size: int, position: int) -> bytes:
         file = self._open[fd]
         self._begin("read", file.name)
-        file.check_readable(position, position + size)
-        return bytes(file.data[position : position + size])
+        end = min(position + size, len(file.data))
+        file.check_readable(position, end)
+        file.in_memory.update(_pages(position, end))
+        return bytes(file.data[position:end])
 
     def is_in_memory(self, fd: int, size: int, position: int) -> bool:
-        return True
+        file = self._open[fd]
+        return file.in_memory.issuperset(_pages(position, min(position + size, len(file.data))))
 
     @property
     def patient(self) -> SimulatedFiles:

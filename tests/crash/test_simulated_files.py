@@ -125,6 +125,19 @@ def test_a_process_that_dies_loses_nothing_but_what_is_not_synced_still_is_not()
     assert after_power_cuts(next_run) == {b"content"}
 
 
+def test_after_a_crash_nothing_is_in_memory_until_it_is_read() -> None:
+    fs = SimulatedFiles()
+    fd = created(fs, b"." * 3 * PAGE_BYTES)
+    assert fs.is_in_memory(fd, 3 * PAGE_BYTES, 0)
+    left = fs.killed(fs.moment, Choice(1))
+    again = left.open(FILE, os.O_RDONLY)
+    assert not left.is_in_memory(again, 1, 0)
+    left.read(again, 1, 0)
+    left.read(again, 1, 2 * PAGE_BYTES)
+    assert left.is_in_memory(again, PAGE_BYTES, 0)
+    assert not left.is_in_memory(again, 3 * PAGE_BYTES, 0)
+
+
 def test_after_a_failed_sync_another_one_does_not_help() -> None:
     fs = SimulatedFiles()
     fd = created(fs, b"")

@@ -28,6 +28,7 @@ from emberq.storage.data_folder import load_metadata, load_policies
 from emberq.storage.disk_queue import DiskQueue
 from emberq.storage.disk_queue_files import load_due_times
 from emberq.storage.error import JournalOpenError, MetadataError, StorageError
+from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.cursor import Cursor, from_bytes, to_bytes
 from emberq.storage.journal.cursor_log import header_bytes, load_logged_cursor, replay
 from emberq.storage.journal.folder import JournalFolder
@@ -203,14 +204,7 @@ class JournalTarget(Target):
     def _folder(self, files: SimulatedFiles) -> JournalFolder:
         if not files.exists(TOPIC):
             files.create_folder(TOPIC)
-        return JournalFolder(
-            TOPIC,
-            CONFIG,
-            clock=ManualClock(wall_ns=WALL_NS),
-            start=lambda work: work(),
-            hand_back=lambda work: work(),
-            fs=files,
-        )
+        return JournalFolder(TOPIC, CONFIG, clock=ManualClock(wall_ns=WALL_NS), workers=Workers(), fs=files)
 
     def _append(self, journal: Journal, number: int) -> None:
         body = b"%0*d" % (20 + number, number)

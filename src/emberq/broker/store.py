@@ -34,7 +34,7 @@ from emberq.storage.disk_queue import DiskQueue
 from emberq.storage.disk_queue_files import Kind, QueueFiles, QueuePosition
 from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.error import StorageError, os_error_text
-from emberq.storage.journal.commit import Work, run_here
+from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.cursor_log import Told
 from emberq.storage.journal.folder import FOLDER_SUFFIX, JournalFolder
 from emberq.storage.journal.journal import REMOVED_SUFFIX
@@ -207,11 +207,7 @@ class JournalSettings:
 
 
 class JournalStore:
-    """The journals in a data folder. `start` runs work in another thread, `hand_back` in the broker's thread.
-
-    `start_reading` runs what reads ahead, in a thread for which no sync waits; without it nothing is read ahead.
-    `start_removing` runs what removes files, one thing after the other, in a thread for which nothing waits.
-    """
+    """The journals in a data folder."""
 
     def __init__(
         self,
@@ -219,20 +215,14 @@ class JournalStore:
         settings: JournalSettings,
         *,
         clock: Clock,
-        start: Callable[[Work], object] = run_here,
-        hand_back: Callable[[Work], object] = run_here,
-        start_reading: Callable[[Work], object] | None = None,
-        start_removing: Callable[[Work], object] = run_here,
+        workers: Workers | None = None,
         fs: Files = OS_FILES,
     ) -> None:
         self.settings = settings
         self._fs = fs
         self._data_path = data_path
         self._clock = clock
-        self._start = start
-        self._hand_back = hand_back
-        self._start_reading = start_reading
-        self._start_removing = start_removing
+        self._workers = workers or Workers()
         self._turns: LoggingTurns | None = None
         self.tombstones: list[Path] = []
         """The folders of deleted journals that are not gone yet. Others get a copy."""
@@ -272,10 +262,7 @@ class JournalStore:
             self._folder(topic),
             replace(config, is_seen_unsynced=settings.sync is not SyncMode.ALWAYS),
             clock=self._clock,
-            start=self._start,
-            hand_back=self._hand_back,
-            start_reading=self._start_reading,
-            start_removing=self._start_removing,
+            workers=self._workers,
             fs=self._fs,
         )
 
@@ -294,13 +281,13 @@ class JournalStore:
 
         def work() -> None:
             failure = self._sync_names()
-            self._hand_back(lambda: self._buried(tombstone, failure, told))
+            self._workers.hand_back(lambda: self._buried(tombstone, failure, told))
 
-        self._start(work)
+        self._workers.start(work)
 
     def _buried(self, tombstone: Path, failure: StorageError | None, told: Told) -> None:
         if failure is None:
-            self._start_removing(lambda: self._empty(tombstone))
+            self._workers.start_removing(lambda: self._empty(tombstone))
         told(failure)
 
     def find_leftovers(self) -> None:
@@ -315,7 +302,7 @@ class JournalStore:
                     self._empty(tombstone)
 
         if tombstones:
-            self._start_removing(work)
+            self._workers.start_removing(work)
 
     def was_deleted(self, topic: str) -> bool:
         """Whether an earlier run deleted the journal of this topic, and nsqd.dat may not know that."""
@@ -324,7 +311,7 @@ class JournalStore:
     def forget(self, tombstones: list[Path]) -> None:
         """Remove these folders, soon: nsqd.dat is on the disk and does not name their topics."""
         self.tombstones = [tombstone for tombstone in self.tombstones if tombstone not in tombstones]
-        self._start_removing(lambda: self._remove(tombstones))
+        self._workers.start_removing(lambda: self._remove(tombstones))
 
     def _sync_names(self) -> StorageError | None:
         try:

@@ -45,6 +45,7 @@ from emberq.storage.backend import DiskLimits
 from emberq.storage.data_folder import METADATA_FILE, DataPathLock, MetadataFile
 from emberq.storage.disk_queue_sync import Syncer
 from emberq.storage.error import StorageError
+from emberq.storage.journal.commit import Workers
 from emberq.wire.frame import BODY_OFFSET
 from emberq.wire.parameter import is_ephemeral
 
@@ -147,15 +148,13 @@ class Nsqd:
         except OptionsError as wrong:
             raise StartError(str(wrong)) from wrong
         threads = self._journal_threads
-        return JournalStore(
-            self._data_path,
-            settings,
-            clock=self.clock,
+        workers = Workers(
             start=threads.start,
-            hand_back=threads.hand_back,
             start_reading=threads.start_reading,
             start_removing=threads.start_removing,
+            hand_back=threads.hand_back,
         )
+        return JournalStore(self._data_path, settings, clock=self.clock, workers=workers)
 
     def _new_session(self) -> asyncio.Protocol:
         return cast(asyncio.Protocol, ClientSession(self._context))

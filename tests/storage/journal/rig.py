@@ -9,6 +9,7 @@ from pathlib import Path
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.storage.error import SyncError
+from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.journal import Journal, Stored
 from emberq.storage.journal.reader import Gap
 from emberq.storage.journal.segment import JournalConfig
@@ -62,6 +63,7 @@ class JournalRig:
         retention_ns: int | None = None,
         max_producers: int = 100,
         fsync: bool = True,
+        workers: Workers | None = None,
     ) -> Journal:
         """The journal, opened; to open it again without closing it is to have crashed."""
         config = JournalConfig(
@@ -72,7 +74,7 @@ class JournalRig:
             max_producers=max_producers,
             fsync=fsync,
         )
-        journal = Journal.open(self.folder, config, clock=self.clock)
+        journal = Journal.open(self.folder, config, clock=self.clock, workers=workers)
         self._opened.append(journal)
         return journal
 

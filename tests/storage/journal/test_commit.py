@@ -14,7 +14,7 @@ import pytest
 
 from emberq.base.file import OsFiles
 from emberq.storage.error import JournalSyncError, JournalWriteError
-from emberq.storage.journal.commit import GroupCommit
+from emberq.storage.journal.commit import GroupCommit, Workers
 from emberq.storage.journal.journal import Journal
 from tests.storage.journal.rig import JournalRig, open_files
 
@@ -40,7 +40,7 @@ class Bench:
         self.journal: Journal = journals.open(**config)  # type: ignore[arg-type]
         self.thread = ManualExecutor()
         self.loop = ManualExecutor()
-        self.commit = GroupCommit(self.journal, start=self.thread.start, hand_back=self.loop.start)
+        self.commit = GroupCommit(self.journal, workers=Workers(start=self.thread.start, hand_back=self.loop.start))
         self.told: list[tuple[str, JournalSyncError | None]] = []
 
     def publish(self, name: str) -> None:
@@ -246,7 +246,7 @@ def test_a_real_thread_does_the_same(journals: JournalRig) -> None:
         def start(work: Callable[[], None]) -> None:
             pool.submit(noted, work)
 
-        commit = GroupCommit(journal, start=start, hand_back=handed_back.put)
+        commit = GroupCommit(journal, workers=Workers(start=start, hand_back=handed_back.put))
         for number in range(200):
             stored = journals.append(journal, b"%d" % number)
             commit.when_synced(stored.next_offset, lambda error, number=number: told.append(number))  # type: ignore[misc]

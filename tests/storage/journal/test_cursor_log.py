@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.storage.error import StorageError
-from emberq.storage.journal.commit import Work
+from emberq.storage.journal.commit import Work, Workers
 from emberq.storage.journal.cursor import Cursor, save_cursor, to_bytes
 from emberq.storage.journal.cursor_log import (
     SHORTEST_LONG_LOG_BYTES,
@@ -41,7 +41,7 @@ class Channel:
         self.waiting: deque[Work] = deque()
         self.told: list[StorageError | None] = []
         self.path = ROOT / "c.cursor"
-        self.file = CursorFile(self.path, start=self.waiting.append, hand_back=lambda work: work(), fs=self.fs)
+        self.file = CursorFile(self.path, workers=Workers(start=self.waiting.append), fs=self.fs)
         loaded = self.file.load(journal=JOURNAL)
         self.cursor = loaded or Cursor(JOURNAL)
         if loaded is None:
@@ -353,7 +353,7 @@ def test_a_cursor_of_very_many_ranges_costs_what_changes(tmp_path: Path, monkeyp
     path = tmp_path / "c.cursor"
     cursor = Cursor(JOURNAL)
     cursor.catch_up(low_water=0, ranges=[(at, at + 1) for at in range(2, 200_000, 2)], attempts={}, due_ns={})
-    file = CursorFile(path, start=lambda work: work(), hand_back=lambda work: work())
+    file = CursorFile(path, workers=Workers())
     file.save(cursor)
     file.resume(cursor)
     writes = Writes(monkeypatch)
@@ -368,7 +368,7 @@ def test_a_cursor_of_very_many_ranges_costs_what_changes(tmp_path: Path, monkeyp
 def test_a_long_log_is_replaced_by_a_new_file(tmp_path: Path) -> None:
     path = tmp_path / "c.cursor"
     cursor = Cursor(JOURNAL)
-    file = CursorFile(path, start=lambda work: work(), hand_back=lambda work: work())
+    file = CursorFile(path, workers=Workers())
     file.save(cursor)
     file.resume(cursor)
     offset = 2

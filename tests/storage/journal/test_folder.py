@@ -11,7 +11,7 @@ import pytest
 from emberq.base.clock import ManualClock
 from emberq.base.file import OsFiles
 from emberq.storage.error import StorageError
-from emberq.storage.journal.commit import Work
+from emberq.storage.journal.commit import Work, Workers
 from emberq.storage.journal.cursor import Cursor
 from emberq.storage.journal.folder import JournalFolder
 from emberq.storage.journal.segment import JournalConfig
@@ -36,9 +36,8 @@ def threads() -> Threads:
 
 
 def opened(path: Path, threads: Threads) -> JournalFolder:
-    return JournalFolder(
-        path, JournalConfig(), clock=ManualClock(), start=threads.waiting.append, hand_back=lambda work: work()
-    )
+    workers = Workers(start=threads.waiting.append)
+    return JournalFolder(path, JournalConfig(), clock=ManualClock(), workers=workers)
 
 
 @pytest.fixture

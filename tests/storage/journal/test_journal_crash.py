@@ -25,14 +25,14 @@ from pathlib import Path
 from queue import SimpleQueue
 from emberq.base.clock import SystemClock
 from emberq.wire.journal_batch import Bodies
-from emberq.storage.journal.commit import GroupCommit
+from emberq.storage.journal.commit import GroupCommit, Workers
 from emberq.storage.journal.segment import JournalConfig
 from emberq.storage.journal.journal import Journal
 from emberq.wire.parameter import ProducerSequence
 
 journal = Journal.open(Path(sys.argv[1]), JournalConfig(segment_bytes={SEGMENT_BYTES}), clock=SystemClock())
 handed_back = SimpleQueue()
-commit = GroupCommit(journal, start=ThreadPoolExecutor(1).submit, hand_back=handed_back.put)
+commit = GroupCommit(journal, workers=Workers(start=ThreadPoolExecutor(1).submit, hand_back=handed_back.put))
 
 waiting = 0
 

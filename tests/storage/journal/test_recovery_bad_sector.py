@@ -9,6 +9,7 @@ import pytest
 
 from emberq.base.clock import ManualClock
 from emberq.storage.error import JournalError
+from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.folder import JournalFolder
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.scan import MAX_UNREADABLE_PIECES
@@ -135,5 +136,4 @@ def test_a_cursor_that_cannot_be_read_starts_at_the_oldest_message(caplog: pytes
 
 
 def folder_on(fs: SimulatedFiles, path: Path = FOLDER) -> JournalFolder:
-    here = lambda work: work()  # noqa: E731
-    return JournalFolder(path, JournalConfig(), clock=ManualClock(), start=here, hand_back=here, fs=fs)
+    return JournalFolder(path, JournalConfig(), clock=ManualClock(), workers=Workers(), fs=fs)

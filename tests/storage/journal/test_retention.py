@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.file import OsFiles
-from emberq.storage.journal.journal import MAX_UNSAVED, Journal
+from emberq.storage.journal.commit import Work, Workers
+from emberq.storage.journal.journal import MAX_UNSAVED
 from emberq.storage.journal.retention import MAX_REMOVED
 from tests.storage.journal.rig import MANY, START_NS, JournalRig, producer, read_all
 
@@ -207,19 +207,20 @@ def test_contents_of_indexes_that_cannot_be_written_do_not_pile_up(
 class Steps:
     """The work of the other thread and what it hands back, each done when the test says so."""
 
-    def __init__(self, journal: Journal) -> None:
-        self.work: list[Callable[[], None]] = []
-        journal.remove_in(self.work.append, self.work.append)
+    def __init__(self) -> None:
+        self.work: list[Work] = []
+        self.workers = Workers(start_removing=self.work.append, hand_back=self.work.append)
 
     def next(self) -> None:
         self.work.pop(0)()
 
 
 def test_segments_go_at_once_and_their_files_when_another_thread_has_synced(journals: JournalRig) -> None:
-    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    steps = Steps()
+    journal = journals.open(segment_bytes=500, retention_bytes=0, workers=steps.workers)
     published = journals.fill(journal, batches=20)
     journal.sync()
-    steps, files = Steps(journal), journals.segments()
+    files = journals.segments()
     assert journal.trim(before_offset=60, now_ns=START_NS) > 0
     first = journal.first_offset
     assert first > 0
@@ -237,10 +238,10 @@ def test_segments_go_at_once_and_their_files_when_another_thread_has_synced(jour
 def test_segments_come_back_if_the_other_thread_cannot_sync(
     journals: JournalRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    steps = Steps()
+    journal = journals.open(segment_bytes=500, retention_bytes=0, workers=steps.workers)
     published = journals.fill(journal, batches=20)
     journal.sync()
-    steps = Steps(journal)
     journal.trim(before_offset=60, now_ns=START_NS)
     more = journals.fill(journal, batches=5)
     with monkeypatch.context() as broken:
@@ -258,10 +259,10 @@ def _fails(_files: OsFiles, _path: Path) -> None:
 
 
 def test_nothing_is_deleted_once_the_journal_is_closed_or_another_has_its_name(journals: JournalRig) -> None:
-    journal = journals.open(segment_bytes=500, retention_bytes=0)
+    steps = Steps()
+    journal = journals.open(segment_bytes=500, retention_bytes=0, workers=steps.workers)
     journals.fill(journal, batches=20)
     journal.sync()
-    steps = Steps(journal)
     journal.trim(before_offset=60, now_ns=START_NS)
     steps.next()
     journal.delete()

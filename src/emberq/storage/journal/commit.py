@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -37,9 +38,25 @@ Told = Callable[[JournalSyncError | None], None]
 """Called with None when the data is on the disk, with the error when it may not be."""
 
 
-def run_here(work: Work) -> None:
-    """Do `work` now, in this thread."""
+def _run_here(work: Work) -> None:
     work()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """Where the work of journals is done for which their own thread, the broker's, cannot wait.
+
+    Each takes work and returns; the work is done soon. Those that are not given do it at once, in the caller's thread.
+    """
+
+    start: Callable[[Work], object] = _run_here
+    """In another thread. What publishers and callers of the API wait for: syncs, small files."""
+    start_reading: Callable[[Work], object] = _run_here
+    """In a thread that may wait for the disk for long. No sync waits for it."""
+    start_removing: Callable[[Work], object] = _run_here
+    """In the thread that removes files, one thing after the other."""
+    hand_back: Callable[[Work], object] = _run_here
+    """In the journals' own thread. Called from any."""
 
 
 class CommitJob:
@@ -125,17 +142,11 @@ class Syncable(Protocol):
 
 
 class GroupCommit:
-    """The syncs of one journal, and the callbacks that wait for them. Owned by the journal's thread.
+    """The syncs of one journal, and the callbacks that wait for them. Owned by the journal's thread."""
 
-    `start` runs work in another thread; `hand_back`, called from there, runs work in the journal's own thread.
-    """
-
-    def __init__(
-        self, journal: Syncable, *, start: Callable[[Work], object], hand_back: Callable[[Work], object]
-    ) -> None:
+    def __init__(self, journal: Syncable, *, workers: Workers) -> None:
         self._journal = journal
-        self._start = start
-        self._hand_back = hand_back
+        self._workers = workers
         self._waiting: list[tuple[int, Told]] = []
         self._running = False
         self._asked_again = False  # whether a sync was requested while one was running
@@ -169,14 +180,14 @@ class GroupCommit:
         job = self._journal.begin_sync(is_awaited=bool(self._waiting))
         if job is not None:
             self._running = True
-            self._start(lambda: self._work(job))
+            self._workers.start(lambda: self._work(job))
 
     def _work(self, job: CommitJob) -> None:
         """In the other thread."""
         try:
             job.run()
         finally:
-            self._hand_back(lambda: self._finished(job))
+            self._workers.hand_back(lambda: self._finished(job))
 
     def _finished(self, job: CommitJob) -> None:
         self._running = False

@@ -38,7 +38,7 @@ from zlib import crc32
 
 from emberq.base.file import OS_FILES, Files, read_fully, remove_temporary_files, write_fully
 from emberq.storage.error import StorageError, os_error_text
-from emberq.storage.journal.commit import Work
+from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.cursor import (
     CURSOR_HEADER_BYTES,
     Columns,
@@ -229,18 +229,10 @@ class CursorFile:
     behind a later save that was written does nothing; behind the removal none is written.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        start: Callable[[Work], object],
-        hand_back: Callable[[Work], object],
-        fs: Files = OS_FILES,
-    ) -> None:
+    def __init__(self, path: Path, *, workers: Workers, fs: Files = OS_FILES) -> None:
         self._path = path
         self._fs = fs
-        self._start = start
-        self._hand_back = hand_back
+        self._workers = workers
         self._asked = 0  # how many saves were asked for
         self._lock = threading.Lock()  # held while the file is written or removed; guards the two below
         self._last_written = 0  # which of them is in the file
@@ -301,9 +293,9 @@ class CursorFile:
             except OSError as error:
                 failure = StorageError(os_error_text("sync", self._logs_path, error))
             finally:
-                self._hand_back(lambda: self._synced(failure, told))
+                self._workers.hand_back(lambda: self._synced(failure, told))
 
-        self._start(work)
+        self._workers.start(work)
 
     @property
     def _logs_path(self) -> Path:
@@ -347,9 +339,9 @@ class CursorFile:
             except StorageError as error:
                 failure = error
             finally:
-                self._hand_back(lambda: self._saved(snapshot, failure, told))
+                self._workers.hand_back(lambda: self._saved(snapshot, failure, told))
 
-        self._start(work)
+        self._workers.start(work)
 
     def _begin(self, cursor: Cursor, state: Cursor) -> _Snapshot:
         """A save of the state that the cursor has now. From here on its changes go to the new log too."""

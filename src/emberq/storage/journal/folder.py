@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files, lacks_room
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text
-from emberq.storage.journal.commit import GroupCommit, Work, run_here
+from emberq.storage.journal.commit import GroupCommit, Workers
 from emberq.storage.journal.cursor import Cursor, load_cursor, save_cursor, to_bytes
 from emberq.storage.journal.cursor_log import CURSOR_SUFFIX, CursorFile, Told, remove_leftovers
 from emberq.storage.journal.journal import Journal
@@ -40,11 +39,7 @@ def cursor_paths(directory: Path, *, fs: Files = OS_FILES) -> dict[str, Path]:
 
 
 class JournalFolder:
-    """The journal and the cursors of one topic, which owns it.
-
-    `start` and `hand_back` are those of `GroupCommit`. `start_reading` runs what reads ahead in another thread, for
-    which no sync waits; without it nothing is read ahead. `start_removing` runs what removes old files.
-    """
+    """The journal and the cursors of one topic, which owns it."""
 
     def __init__(
         self,
@@ -52,24 +47,15 @@ class JournalFolder:
         config: JournalConfig,
         *,
         clock: Clock,
-        start: Callable[[Work], object],
-        hand_back: Callable[[Work], object],
-        start_reading: Callable[[Work], object] | None = None,
-        start_removing: Callable[[Work], object] = run_here,
+        workers: Workers,
         fs: Files = OS_FILES,
     ) -> None:
         self._fs = fs
-        self._start = start
-        self._hand_back = hand_back
+        self._workers = workers
         self._cursors = path / CURSORS
         self._mark = path / _MARK
-        self.journal = Journal.open(path, config, clock=clock, fs=fs)
-        if start_reading is None:
-            self.journal.read_in(start)
-        else:
-            self.journal.read_in(start_reading, hand_back)
-        self.journal.remove_in(start_removing, hand_back)
-        self.commit = GroupCommit(self.journal, start=start, hand_back=hand_back)
+        self.journal = Journal.open(path, config, clock=clock, workers=workers, fs=fs)
+        self.commit = GroupCommit(self.journal, workers=workers)
         try:
             if not fs.is_folder(self._cursors):
                 fs.create_folder(self._cursors)
@@ -90,7 +76,7 @@ class JournalFolder:
     def cursor_file(self, channel: str) -> CursorFile:
         """The file of the channel's cursor. A channel uses one such object at a time."""
         path = self._cursors / f"{channel}{CURSOR_SUFFIX}"
-        return CursorFile(path, start=self._start, hand_back=self._hand_back, fs=self._fs)
+        return CursorFile(path, workers=self._workers, fs=self._fs)
 
     def cursor(self, channel: str, *, start_offset: int) -> Cursor:
         """The channel's cursor; a new one, at `start_offset`, is saved at once, so that a crash does not move it.
@@ -132,9 +118,9 @@ class JournalFolder:
                 self._fs.sync_folder(self._cursors)
             except OSError as error:
                 failure = StorageError(os_error_text("sync", self._cursors, error))
-            self._hand_back(lambda: told(failure))
+            self._workers.hand_back(lambda: told(failure))
 
-        self._start(work)
+        self._workers.start(work)
 
     # The mark of the topic.
 

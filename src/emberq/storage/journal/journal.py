@@ -31,7 +31,7 @@ from uuid import UUID
 from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import JournalError, JournalOpenError, JournalSyncError, JournalWriteError, os_error_text
-from emberq.storage.journal.commit import CommitJob, Durability, run_here
+from emberq.storage.journal.commit import CommitJob, Durability, Workers
 from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView, ReadAhead
 from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
 from emberq.storage.journal.recovery import save as save_identity
@@ -55,10 +55,6 @@ MAX_UNSAVED = 64
 """So many contents of .idx files wait at most, if none can be written: the newest is needed, others can be remade."""
 REMOVED_SUFFIX = ".removed"
 """Behind the name of the folder of a deleted journal, until it is gone."""
-
-
-_Start = Callable[[Callable[[], None]], object]
-"""Runs work in a certain thread."""
 
 
 class Stored(NamedTuple):
@@ -102,8 +98,10 @@ class Journal:
         recovered: Recovered,
         *,
         clock: Clock,
+        workers: Workers | None = None,
         fs: Files = OS_FILES,
     ) -> None:
+        """Without `workers`, everything is done where it is asked for, and nothing is read ahead."""
         self.on_failure: Callable[[], None] | None = None
         """Called when a sync has failed, after which it takes no more messages."""
         self._directory = directory
@@ -111,17 +109,12 @@ class Journal:
         self._clock = clock
         self._fs = fs
         self._closed = False
-        self._start_reading: _Start | None = None
-        """Runs in another thread what reads ahead, or makes an index anew; None: both is done when it is needed."""
-        self._hand_back: _Start | None = None
-        """Runs in the journal's own thread what comes of reading ahead; None: nothing is read ahead."""
-        self._removing: tuple[_Start, _Start] = run_here, run_here
-        """Run in another thread what removes the files of old segments, and in the journal's own what comes of it."""
+        self._workers = workers
         self._adopt(recovered)
 
     def _adopt(self, recovered: Recovered) -> None:
         """Be the journal that was found on the disk."""
-        config = self._config
+        config, workers = self._config, self._workers
         self.report: RecoveryReport = recovered.report
         """What opening it found and did."""
         self._read_only = recovered.read_only
@@ -131,11 +124,13 @@ class Journal:
             journal=recovered.identity.uuid,
             next_offset=recovered.next_offset,
             interval_bytes=config.index_interval_bytes,
+            start_reading=None if workers is None else workers.start_reading,
         )
-        self._segments.start = self._start_reading
-        self._retention = Retention(self._segments, directory=self._directory, config=config, fs=self._fs)
+        self._retention = Retention(
+            self._segments, directory=self._directory, config=config, workers=workers or Workers(), fs=self._fs
+        )
         self._reader = JournalReader(self._segments)
-        self._ahead = self._new_read_ahead()
+        self._ahead = None if workers is None else ReadAhead(self._reader, workers=workers, fs=self._fs.patient)
         self._producers = recovered.producers
         self._segments.active.sync_journal = self._sync_before_closing
         self._segments.active.is_unsynced = False
@@ -152,11 +147,19 @@ class Journal:
         """Why an .idx file could not be written, because of which old segments stay; None: all were."""
 
     @classmethod
-    def open(cls, directory: Path, config: JournalConfig, *, clock: Clock, fs: Files = OS_FILES) -> Journal:
+    def open(
+        cls,
+        directory: Path,
+        config: JournalConfig,
+        *,
+        clock: Clock,
+        workers: Workers | None = None,
+        fs: Files = OS_FILES,
+    ) -> Journal:
         """Open the journal in `directory`, or make one there. JournalOpenError if that cannot be done."""
         recovered = recover(directory, config, clock=clock, fs=fs)
         _log_report(directory, recovered)
-        return cls(directory, config, recovered, clock=clock, fs=fs)
+        return cls(directory, config, recovered, clock=clock, workers=workers, fs=fs)
 
     def reopen(self) -> None:
         """Open a read-only journal anew, to write to it. JournalError if there is still no room, or something is wrong.
@@ -529,22 +532,7 @@ class Journal:
         """Take over what a view has come across."""
         self._reader.learn(view)
 
-    def read_in(self, start: _Start, hand_back: _Start | None = None) -> None:
-        """Make lost indexes of large segments anew in another thread. With `hand_back`, read ahead there, too."""
-        self._segments.start = self._start_reading = start
-        self._hand_back = hand_back
-        self._ahead = self._new_read_ahead()
-
-    def _new_read_ahead(self) -> ReadAhead | None:
-        if self._start_reading is None or self._hand_back is None:
-            return None
-        return ReadAhead(self._reader, fs=self._fs.patient, start=self._start_reading, hand_back=self._hand_back)
-
     # -- retention ---------------------------------------------------------------------------------------------
-
-    def remove_in(self, start: _Start, hand_back: _Start) -> None:
-        """Remove the files of old segments in another thread."""
-        self._removing = start, hand_back
 
     @property
     def overtaken_offset(self) -> int:
@@ -574,7 +562,7 @@ class Journal:
             if not self._unsaved:
                 self.summary_failure = self._save_active_summary()
         size_bytes = segments.total_bytes
-        retention.remove(oldest, *self._removing)
+        retention.remove(oldest)
         return size_bytes - segments.total_bytes
 
     # -- the end -----------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from typing import NamedTuple
 
 from emberq.base.file import PATIENT_BYTES, Files
 from emberq.storage.error import ColdPart, JournalBusyError, JournalColdError, JournalError, os_error_text
+from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan, UnfinishedSearch
 from emberq.storage.journal.segment import BatchPlace, Segment
 from emberq.storage.journal.segments import Segments
@@ -226,7 +227,7 @@ class JournalReader:
         if unfinished is not None:
             unfinished.use(self._segments.opened(segment).descriptor())
             return unfinished
-        if self._segments.start is not None:
+        if self._segments.has_worker:
             scan.max_portions = SEARCH_PORTIONS
         return scan
 
@@ -382,22 +383,13 @@ MAX_BROUGHT = 16
 class ReadAhead:
     """Has another thread bring into memory what channels read next. Owned by the journal; all but `_work` runs there.
 
-    `start` runs work in another thread, which opens files by `fs`; `hand_back`, called from there, runs work in the
-    journal's own.
+    The other thread opens files by `fs`.
     """
 
-    def __init__(
-        self,
-        reader: JournalReader,
-        *,
-        fs: Files,
-        start: Callable[[Callable[[], None]], object],
-        hand_back: Callable[[Callable[[], None]], object],
-    ) -> None:
+    def __init__(self, reader: JournalReader, *, workers: Workers, fs: Files) -> None:
         self._reader = reader
+        self._workers = workers
         self._fs = fs
-        self._start = start
-        self._hand_back = hand_back
         self._wanted: dict[int, ColdPart] = {}
         """What to bring, by the offset that is read there; the first first. That one is under way if `_is_reading`."""
         self._told: dict[int, dict[Callable[[], None], None]] = {}
@@ -408,18 +400,16 @@ class ReadAhead:
 
     def read(self, offset: int, *, max_bytes: int, told: Callable[[], None]) -> Chunk:
         """As `JournalReader.read`. JournalColdError if it is not in memory; `told` is called when it is."""
-        if offset in self._wanted:  # the two ends of it, which tell whether it is in memory, may be there already
-            self._told.setdefault(offset, {})[told] = None
-            raise JournalColdError(f"offset {offset} is being read", self._wanted[offset])
         brought = self._brought.pop(offset, None)
         try:
             chunk = self._reader.read(offset, max_bytes=max_bytes, may_wait=False)
         except JournalColdError as cold:
             if cold.part != brought:
-                self._told.setdefault(offset, {})[told] = None
                 self._want(offset, cold.part)
-                raise
-            # It cannot be read, or memory is so short that it has gone again. The channel has waited long enough.
+                if offset in self._wanted:  # else there is no other thread, and it was brought at once
+                    self._told.setdefault(offset, {})[told] = None
+                    raise
+            # Else it cannot be read, or memory is so short that it has gone again. The channel has waited long enough.
             chunk = self._reader.read(offset, max_bytes=max_bytes)
         if chunk.batches:
             following = self._reader.cold_part(chunk.next_offset, max_bytes=max_bytes)
@@ -435,7 +425,7 @@ class ReadAhead:
         if not self._is_reading and self._wanted:
             self._is_reading = True
             offset, part = next(iter(self._wanted.items()))
-            self._start(lambda: self._work(offset, part))
+            self._workers.start_reading(lambda: self._work(offset, part))
 
     def _work(self, offset: int, part: ColdPart) -> None:
         """In the other thread."""
@@ -443,7 +433,7 @@ class ReadAhead:
             with suppress(OSError):  # the channel meets it when it reads there
                 self._bring(part)
         finally:
-            self._hand_back(lambda: self._done(offset))
+            self._workers.hand_back(lambda: self._done(offset))
 
     def _bring(self, part: ColdPart) -> None:
         fd = self._fs.open(part.path, os.O_RDONLY)

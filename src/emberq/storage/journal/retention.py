@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from emberq.base.file import Files, sync_file
+from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.segment import JournalConfig, Segment
 from emberq.storage.journal.segments import Segments
 
@@ -31,19 +31,19 @@ MAX_REMOVED = 32
 MANY_REMOVED = 4
 """If more than this go at a time, publishers write as fast as room is given back, and it is given back in haste."""
 
-_Start = Callable[[Callable[[], None]], object]
-"""Runs work in a certain thread."""
-
 
 class Retention:
     """Removes the oldest segments of one journal. Owned by the journal, as are the segments."""
 
-    def __init__(self, segments: Segments, *, directory: Path, config: JournalConfig, fs: Files) -> None:
+    def __init__(
+        self, segments: Segments, *, directory: Path, config: JournalConfig, workers: Workers, fs: Files
+    ) -> None:
         self.is_removing = False
         """Whether another thread has still to sync, or to give back room."""
         self._segments = segments
         self._directory = directory
         self._config = config
+        self._workers = workers
         self._fs = fs
         self._is_over = False
 
@@ -83,8 +83,8 @@ class Retention:
                 return self._segments.end_offset(segment)
         return self._segments.active.base_offset
 
-    def remove(self, oldest: list[Segment], start: _Start, hand_back: _Start) -> None:
-        """Remove these segments, which are the oldest ones; what takes long, where `start` runs it.
+    def remove(self, oldest: list[Segment]) -> None:
+        """Remove these segments, which are the oldest ones; what takes long, in another thread.
 
         A failure is only logged, and what cannot be deleted is part of the journal again.
         """
@@ -92,6 +92,7 @@ class Retention:
             removed = self._segments.remove_first()
             assert removed is segment
         summary_path = self._segments.active.summary_path
+        start, hand_back = self._workers.start_removing, self._workers.hand_back
         self.is_removing = True
 
         def sync() -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from uuid import UUID
 
 from emberq.storage.error import JournalBusyError
+from emberq.storage.journal.commit import Work
 from emberq.storage.journal.segment import Segment, SparseIndex, read_header
 from emberq.storage.journal.summary import load_summary, save_summary, summarize
 from emberq.wire.journal_batch import seed_of
@@ -33,7 +34,16 @@ SOON_READ_BYTES = 4 * 1024 * 1024
 class Segments:
     """The segments of one journal; the last one is the active one. Owned by the journal, lent to its reader."""
 
-    def __init__(self, segments: list[Segment], *, journal: UUID, next_offset: int, interval_bytes: int) -> None:
+    def __init__(
+        self,
+        segments: list[Segment],
+        *,
+        journal: UUID,
+        next_offset: int,
+        interval_bytes: int,
+        start_reading: Callable[[Work], object] | None = None,
+    ) -> None:
+        """`start_reading` is that of `Workers`; without it, what takes long is done where it is asked for."""
         self.journal = journal
         self.seed = seed_of(journal)
         self.next_offset = next_offset
@@ -42,8 +52,7 @@ class Segments:
         self._bases = [segment.base_offset for segment in segments]
         self._interval_bytes = interval_bytes
         self._open: dict[int, Segment] = {}  # sealed ones that are open, by base offset; used least recently first
-        self.start: Callable[[Callable[[], None]], object] | None = None
-        """Runs reading in another thread; None: what takes long is done here."""
+        self._start_reading = start_reading
         self._in_making: set[int] = set()  # the base offsets of segments whose index is made anew in another thread
 
     def __len__(self) -> int:
@@ -51,6 +60,11 @@ class Segments:
 
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._all)
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether another thread does what takes long."""
+        return self._start_reading is not None
 
     @property
     def first(self) -> Segment:
@@ -142,7 +156,7 @@ class Segments:
         found = load_summary(segment, journal=self.journal, interval_bytes=self._interval_bytes)
         if found is not None and found.covered_bytes == segment.size_bytes:
             return found.sparse_index
-        if self.start is not None and segment.size_bytes > SOON_READ_BYTES:
+        if self._start_reading is not None and segment.size_bytes > SOON_READ_BYTES:
             self._make_index_soon(segment)
             raise JournalBusyError(f"the index of {segment.path} is being made anew")
         return self._make_index(segment)
@@ -158,7 +172,7 @@ class Segments:
     def _make_index_soon(self, segment: Segment) -> None:
         """Let another thread write the .idx file, unless one does so already."""
         base_offset = segment.base_offset
-        if self.start is None or base_offset in self._in_making:
+        if self._start_reading is None or base_offset in self._in_making:
             return
         self._in_making.add(base_offset)
         apart = self.detached()
@@ -172,7 +186,7 @@ class Segments:
                 apart.close_sealed()
                 self._in_making.discard(base_offset)  # the next reader finds the file, or tries again
 
-        self.start(work)
+        self._start_reading(work)
 
     def detached(self) -> Segments:
         """The same segments as they are now, with descriptors of their own: for another thread."""
