@@ -103,6 +103,7 @@ PASSED_BY = {
         "admin/alert",  # the look held against the rules
         "admin/attention",
         "admin/rule",
+        "admin/silence",
         "admin/access/user",  # what a role may do
         "admin/document",  # the figures as JSON
         "admin/history",  # keeps each look
