@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from emberq.broker.channel import MAX_HAND_OVER_BYTES, MAX_HAND_OVERS, WORTHWHILE_SHARE
+from emberq.broker.channel import MAX_HAND_OVER_BYTES, MAX_HAND_OVERS
 from emberq.broker.subscriber import Locality, Subscriber
 from tests.broker.rig import Consumer, Rig, numbered
 
@@ -76,56 +76,6 @@ def test_a_raised_rdy_brings_more_at_once() -> None:
     rig.publish(*numbered(5))
     consumer.ready(4)
     assert consumer.new_bodies() == numbered(4)
-
-
-LARGE_RDY = 3 * WORTHWHILE_SHARE
-
-
-def test_a_consumer_with_a_large_rdy_is_sent_several_messages_at_a_time() -> None:
-    rig = Rig()
-    consumer = rig.consumer(rdy=LARGE_RDY)
-    rig.publish(*numbered(LARGE_RDY + 10))
-    first, second, third, *_ = consumer.take_new()
-    consumer.finish(first)
-    consumer.finish(second)
-    assert consumer.take_new() == []
-    consumer.finish(third)
-    assert consumer.new_bodies() == numbered(3, first=LARGE_RDY)
-
-
-def test_a_consumer_that_has_room_for_one_message_of_a_large_rdy_gets_it_soon() -> None:
-    rig = Rig()
-    consumer = rig.consumer(rdy=LARGE_RDY)
-    rig.publish(*numbered(LARGE_RDY + 10))
-    held = consumer.take_new()
-    for number, message in enumerate(held[:5]):
-        consumer.finish(message)
-        assert consumer.take_new() == []
-        rig.advance(ms=1)
-        assert consumer.new_bodies() == numbered(1, first=LARGE_RDY + number)
-
-
-def test_what_a_busy_consumer_requeues_goes_to_another_at_once() -> None:
-    rig = Rig()
-    busy = rig.consumer(rdy=LARGE_RDY)
-    rig.publish(*numbered(LARGE_RDY))
-    idle = rig.consumer(rdy=1)
-    busy.requeue(busy.take_new()[0])
-    assert idle.new_bodies() == numbered(1)
-
-
-def test_a_consumer_that_waits_for_room_has_all_of_it_when_its_channel_is_emptied() -> None:
-    rig = Rig()
-    consumer = rig.consumer(rdy=LARGE_RDY)
-    rig.publish(*numbered(LARGE_RDY))
-    consumer.finish(consumer.take_new()[0])
-    rig.channel().empty()
-    rig.publish(*numbered(LARGE_RDY + 1))
-    held = consumer.take_new()
-    assert len(held) == LARGE_RDY
-    consumer.finish(held[0])
-    rig.advance(ms=1)
-    assert consumer.new_bodies() == numbered(1, first=LARGE_RDY)
 
 
 def test_a_full_socket_gets_nothing_until_it_drains() -> None:

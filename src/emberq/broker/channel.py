@@ -4,10 +4,6 @@ A message is in exactly one place: in the queue, in flight to one subscriber, de
 (see `in_flight`, `deferred`), because it was tried often enough or is to be tried there again (see `dead_letter`).
 `pump` moves messages from the queue to subscribers that are ready (see `subscriber`).
 
-Many clients finish message by message. One that has the whole of a large RDY in its hands would then be sent one
-message at a time, each in a packet of its own. So it is sent more when it has room for a WORTHWHILE_SHARE of its RDY,
-or after MAX_NARROW_NS.
-
 The commands of consumers (RDY, FIN, REQ, TOUCH) only change what is known: `pump` is called once for all that arrived
 together. So a packet of many answers makes one delivery.
 """
@@ -50,10 +46,6 @@ MAX_READING_NS: Final = NS_PER_MS // 2
 NOTHING_TAKEN: Final = -1
 LARGE_HAND_OVER_BYTES: Final = 64 * 1024
 """After a delivery of this size a look at the clock costs nothing."""
-WORTHWHILE_SHARE: Final = 64
-"""One in so many messages of an RDY. A consumer that works on all of them at once has no larger a share less to do."""
-MAX_NARROW_NS: Final = NS_PER_MS
-"""How long a consumer with room for fewer messages waits for the next one."""
 MATURING_COUNT: Final = 1000
 """How many deferred messages are queued in one turn of the event loop when their time has come."""
 
@@ -150,8 +142,6 @@ class Channel(ABC):
         """Takes the messages that were tried `_max_attempts` times; None if there is no limit."""
         self._max_attempts = NEVER
         self._lines = ReadyLines()
-        self._narrow: list[Subscriber] = []
-        """Subscribers that wait until they have more room, or `_alarm` rings."""
         self._local_counts = [0] * len(Locality)
         self._alarm = timers.alarm(self._on_time)
         self._handed_over_ns = 0
@@ -415,30 +405,8 @@ class Channel(ABC):
         """FIN, many at once; returns the ids that this subscriber does not hold."""
         unknown = self._in_flight.finish(subscriber, lines, self._finish_listener)
         subscriber.finish_count += len(lines) // FIN_LINE_BYTES - len(unknown)
-        self._join_with_room(subscriber)
+        self._lines.join(subscriber)
         return unknown
-
-    def _join_with_room(self, subscriber: Subscriber) -> None:
-        """Let a subscriber that has answered stand in line, if it has room for more than a few messages; else soon."""
-        window = subscriber.window
-        if window * WORTHWHILE_SHARE >= subscriber.ready_count:
-            self._lines.join(subscriber)
-        elif window > 0 and not subscriber.is_narrow:
-            subscriber.is_narrow = True
-            self._narrow.append(subscriber)
-            self._alarm.set_earlier(self._clock.monotonic_ns() + MAX_NARROW_NS)
-
-    def _join_narrow(self) -> None:
-        """Let the subscribers stand in line that have waited for more room."""
-        for subscriber in self._narrow:
-            subscriber.is_narrow = False
-            self._lines.join(subscriber)
-        self._narrow.clear()
-
-    @property
-    def can_deliver(self) -> bool:
-        """Whether `pump` has something to do: a subscriber that stands in line, and messages for it."""
-        return not self._lines.is_empty and self._queue.depth > 0
 
     def why_not(self, message_id: bytes) -> MessageNotInFlightError | NotOwnerError:
         """Why a subscriber that does not hold this message cannot answer it."""
@@ -455,7 +423,7 @@ class Channel(ABC):
             self._defer(span, delay_ns)
         else:
             self._queue.put_again([span])
-        self._join_with_room(subscriber)
+        self._lines.join(subscriber)
 
     def touch(self, subscriber: Subscriber, message_id: bytes, *, msg_timeout_ns: int) -> None:
         """TOUCH. The error of `why_not` if this subscriber does not hold the message."""
@@ -478,9 +446,8 @@ class Channel(ABC):
         self._queue.put_again([span.compact()])
 
     def _on_time(self) -> None:
-        """Go on after a wait. What was deferred until now is queued, a portion of it in each turn of the event loop."""
+        """Queue what was deferred until now, a portion of it in each turn of the event loop."""
         self._goes_on_later = False
-        self._join_narrow()
         due = self._deferred.take_due(self._clock.monotonic_ns(), max_count=MATURING_COUNT)
         if due:
             self._queue.put_again(due)
@@ -503,7 +470,6 @@ class Channel(ABC):
         self._deferred.take_all()
         self._in_flight.clear()
         self.in_transit.take_all()
-        self._join_narrow()
         for subscriber in self._subscribers:
             self._lines.join(subscriber)
         self._goes_on_later = False

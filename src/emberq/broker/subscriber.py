@@ -52,7 +52,6 @@ class Subscriber:
         "finish_count",
         "in_flight_count",
         "is_in_line",
-        "is_narrow",
         "locality",
         "message_count",
         "msg_timeout_ns",
@@ -83,8 +82,6 @@ class Subscriber:
         """Whether its socket takes no more for now."""
         self.is_in_line = False
         """Kept by `ReadyLines`."""
-        self.is_narrow = False
-        """Kept by the channel: it has too little room to be sent something now, but will be soon."""
         self.message_count = 0
         self.finish_count = 0
         self.requeue_count = 0

@@ -217,8 +217,7 @@ class ClientSubscription:
         """FIN."""
         channel, subscriber = self._subscribed()
         unknown = channel.finish(subscriber, command.lines)
-        if channel.can_deliver:
-            self._settle_later()
+        self._settle_later()
         for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
 
