@@ -316,9 +316,7 @@ class Alerts:
         if self._store is not None:
             firing = [alert for alert in self._alerts.values() if alert.is_firing]
             over = {*self._resolved, *(alert for alert in self._withheld.values() if alert.until_ns is not None)}
-            in_order = (
-                sorted(over, key=lambda alert: alert.until_ns or 0) + firing
-            )  # of a key the last comes last
+            in_order = sorted(over, key=lambda alert: alert.until_ns or 0) + firing  # of a key the last comes last
             self._store.keep(KeptKind.ALERTS, [alert.kept() for alert in in_order])
 
     def gone_nodes(self) -> dict[str, int]:
