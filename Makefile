@@ -190,7 +190,7 @@ chaos: $(DEV_READY) ## real faults on real processes for MINUTES=15; KILLS=200 d
 soak-demo: $(DEV_READY) $(COMPILED_READY) ## watch `make run` for MINUTES=10, then stop it at MOMENTS=5; BUSY=1 for a busy machine
 	PYTHONPATH=$(COMPILED) $(BIN)/pytest -s tests/chaos/demo_soak.py $(ARGS)
 
-chaos-spark: $(DEV_READY) postgres ## kill drivers, executors, workers and nsqds under a stream (KILLS=20)
+chaos-spark: $(DEV_READY) postgres ## kill drivers, executors, workers, archivers and nsqds under a stream (KILLS=20, ROWS=400000)
 	KILLS=$(or $(KILLS),20) $(BIN)/pytest -s tests/chaos/spark_kills.py $(ARGS)
 
 COMPILE_LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-annotate \
