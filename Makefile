@@ -30,7 +30,7 @@ LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py te
     tests/broker/test_broker_properties.py tests/broker/test_journaled_topic_properties.py \
     tests/broker/test_dead_letter_properties.py tests/http/test_reader_properties.py $(HISTORIES)) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
-# Run two files at a time beside the tests of Spark: they mostly wait for the processes that they start.
+# Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
 PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/integrations tests/release tests/tools
 # Run at a low priority beside both: they compute, and mind no pause.
 COMPUTING := tests/base tests/broker tests/crash tests/quality tests/storage tests/wire
@@ -119,7 +119,7 @@ beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
 test-processes: $(DEV_READY) $(NODE_READY) chromium
-	COVERAGE_FILE=.coverage.processes $(BIN)/pytest -n 2 --dist loadfile $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
+	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
 test-computing: $(DEV_READY)
 	nice -n 10 $(BIN)/mypy

@@ -25,6 +25,6 @@ def test_the_admin_guide_does_what_it_says(tmp_path: Path) -> None:
             "127.0.0.1:4151": nsq.nsqd_http_addresses[0],
         }
         blocks = read_shell_blocks(GUIDE.read_text(encoding="utf-8"), replacements=replacements)
-        assert len(blocks) == 5
+        assert len(blocks) == 4
         for block in blocks:
             run_shell_block(block, tmp_path)
