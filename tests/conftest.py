@@ -92,6 +92,16 @@ def _watch(request: pytest.FixtureRequest) -> None:
         request.getfixturevalue("unhandled")
 
 
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """A program logs to the standard error of its test, which is closed when the next test logs."""
+    root = logging.getLogger("emberq")
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
 @pytest.fixture
 async def unhandled(request: pytest.FixtureRequest) -> AsyncIterator[list[dict[str, Any]]]:
     """What no code of the test's loop handled; it fails the test unless it is taken out."""
@@ -195,13 +205,9 @@ def authority(tmp_path: Path) -> Authority:
 
 @pytest.fixture
 def process_as_before() -> Iterator[None]:
-    """Puts back what a program sets for its whole process: its log, and what signals do."""
-    root = logging.getLogger("emberq")
-    handlers, level = list(root.handlers), root.level
+    """Puts back what a program sets for its whole process: what signals do. (Its log is put back after every test.)"""
     actions = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
     for number, action in actions.items():
         signal.signal(number, action)
 

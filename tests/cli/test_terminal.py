@@ -162,9 +162,11 @@ def test_trouble_with_tls_has_a_hint_that_fits(
     assert "emberq up" not in told
 
 
-def test_what_was_logged_last_may_be_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_was_logged_before_may_be_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     async def command(_arguments: argparse.Namespace, _terminal: Terminal) -> int:
-        logging.getLogger("emberq.client.x").warning("E_INVALID cannot SUB in current state (TLS required)")
+        log = logging.getLogger("emberq.client.x")
+        log.warning("E_INVALID cannot SUB in current state (TLS required)")
+        log.warning("another nsqd: connection refused")
         raise CommandError("no nsqd can be reached", hint="`emberq up` starts one")
 
     assert run(command) == FAILED

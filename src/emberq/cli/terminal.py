@@ -32,6 +32,7 @@ import logging
 import re
 import signal
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -120,8 +121,8 @@ class Terminal:
     ) -> None:
         self.program = program
         self.as_json = as_json
-        self.last_logged = ""
-        """What a library has logged last, which often is why a command fails."""
+        self.recently_logged: deque[str] = deque(maxlen=8)
+        """What libraries have logged last, among which often is why a command fails; the newest is the first."""
         self._out = out if out is not None else sys.stdout
         self._err = err if err is not None else sys.stderr
 
@@ -219,8 +220,8 @@ class _Notes(logging.Handler):
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.last_logged = record.getMessage()
-        self._terminal.note(self._terminal.last_logged)
+        self._terminal.recently_logged.appendleft(record.getMessage())
+        self._terminal.note(record.getMessage())
 
 
 def json_line(document: object) -> str:
@@ -387,7 +388,7 @@ def _run_to_the_end(work: Coroutine[Any, Any, int], terminal: Terminal, *, is_en
         terminal.fail(str(mistake), hint=mistake.hint)
         return MISUSED
     except CommandError as failure:
-        terminal.fail(str(failure), hint=tls_hint(str(failure), terminal.last_logged) or failure.hint)
+        terminal.fail(str(failure), hint=tls_hint(str(failure), *terminal.recently_logged) or failure.hint)
     except Exception as failure:
         explained = _explained(failure)
         if explained is None:

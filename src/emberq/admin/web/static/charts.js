@@ -56,7 +56,7 @@ const CHARTS = {
 const everyChart = [];
 const marks = new Map();
 
-/** Marks what happened in all charts: { time, text } or, of a node, { time, node, state }; each once. */
+/** Marks what happened in all charts, each once and in order: { time, text } or, of a node, { time, node, state }. */
 export function markCharts(more) {
   const count = marks.size;
   for (const { time, text, node, state } of more) {
@@ -65,7 +65,8 @@ export function markCharts(more) {
     if (!marks.has(key)) marks.set(key, { time, text: said });
   }
   if (marks.size === count) return;
-  for (const chart of everyChart) chart.mark([...marks.values()]);
+  const inOrder = [...marks.values()].sort((one, other) => one.time - other.time);
+  for (const chart of everyChart) chart.mark(inOrder);
 }
 
 /** How far charts can reach back, in seconds; the first is what the page begins with. */
