@@ -210,6 +210,23 @@ def test_a_channel_gets_what_another_thread_has_to_read_when_it_has_read_it(
     assert consumer.new_bodies() == numbered(3)
 
 
+def test_messages_to_be_tried_again_are_waited_for_by_another_thread_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = JournalRig(tmp_path, mem_queue_size=0)
+    for body in numbered(5):
+        rig.publish(body)
+    consumer = Consumer(rig.channel("c"), rdy=10)
+    for message in consumer.take_new():
+        consumer.requeue(message, delay_ms=100)
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda *_: False)
+    rig.slow_reading.is_slow = True
+    rig.advance(ms=200)
+    assert consumer.new_bodies() == []
+    rig.slow_reading.work_off()
+    assert sorted(consumer.new_bodies()) == numbered(5)
+
+
 def test_a_channel_reads_for_a_moment_and_then_lets_others_have_their_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,16 +99,16 @@ class AdminOptions:
     )
 
     admin_user: tuple[str, ...] = _ACCESS.strings(
-        "user who may act; if none is given, everybody may", placeholder="name", key="admin_users"
+        "user who may act; if none is given, every user may", placeholder="name", key="admin_users"
     )
     acl_http_header: str = _ACCESS.text(
         "X-Forwarded-User", "header in which a proxy says who asks", placeholder="header"
     )
     user_file: str = _ACCESS.text(
-        "", "file of users with their roles and passwords; with it, everybody has to log in", placeholder="file"
+        "", "file of users with their roles and passwords; with it, every user has to log in", placeholder="file"
     )
     trusted_proxy_cidr: tuple[str, ...] = _ACCESS.strings(
-        "range of addresses of proxies that are believed about who asks; with it, everybody has to come through one",
+        "range of addresses of proxies that are believed about who asks; with it, each request must come through one",
         placeholder="cidr",
         key="trusted_proxy_cidrs",
     )
@@ -118,16 +118,16 @@ class AdminOptions:
         placeholder="cidr",
         key="forwarding_proxy_cidrs",
     )
-    session_lifetime_ns: int = _ACCESS.duration("12h", "log somebody out after this long without a request")
+    session_lifetime_ns: int = _ACCESS.duration("12h", "log a user out after this long without a request")
     allow_config_from_cidr: str = _ACCESS.text(
-        "127.0.0.1/8", "range of addresses that may use /config; empty means everybody", placeholder="cidr"
+        "127.0.0.1/8", "range of addresses that may use /config; empty means all", placeholder="cidr"
     )
 
     live_interval_ns: int = _LIVE.duration(
-        "2s", "how often to gather figures while somebody looks", at_least=MIN_INTERVAL
+        "2s", "how often to gather figures while a page is open", at_least=MIN_INTERVAL
     )
     history_interval_ns: int = _LIVE.duration(
-        "10s", "how often to gather figures for the history while nobody looks", at_least=MIN_INTERVAL
+        "10s", "how often to gather figures for the history while no page is open", at_least=MIN_INTERVAL
     )
     history_duration_ns: int = _LIVE.duration("1h", "how far the history reaches back; 0 means to keep none")
     history_path: str = _LIVE.text(

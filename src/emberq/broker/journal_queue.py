@@ -155,13 +155,16 @@ class JournalSource:
         """As `Journal.offset_at`."""
         return self._journal.offset_at(time_ns)
 
-    def batch_at(self, offset: int) -> JournalBatch | None:
-        """The batch that holds this offset; None if it is damaged or gone, JournalError if it cannot be read now."""
+    def batch_at(self, offset: int, *, told: Callable[[], None] | None = None) -> JournalBatch | None:
+        """The batch that holds this offset; None if it is damaged or gone, JournalError if it cannot be read now.
+
+        With `told` as in `Journal.read`.
+        """
         for batch in self._recent.values():
             if batch.base_offset <= offset < batch.next_offset:
                 self._remember(batch)
                 return batch
-        for batch in self._journal.read(offset, max_bytes=1).batches:
+        for batch in self._journal.read(offset, max_bytes=1, told=told).batches:
             if batch.base_offset <= offset < batch.next_offset:
                 self._remember(batch)
                 return batch
@@ -399,7 +402,7 @@ class JournalQueue(Queue):
         while done < len(block) and size < READ_AHEAD_BYTES:
             offset, attempts = block[done]
             try:
-                batch = self._source.batch_at(offset)
+                batch = self._source.batch_at(offset, told=self._wake)
             except JournalError:
                 if not done:
                     raise

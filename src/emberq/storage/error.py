@@ -71,6 +71,11 @@ class ColdPart(NamedTuple):
     position: int
     length: int
 
+    def holds(self, other: ColdPart) -> bool:
+        """Whether the other one is a part of this."""
+        is_within = self.position <= other.position and other.position + other.length <= self.position + self.length
+        return is_within and self.path == other.path
+
 
 class JournalError(StorageError):
     """Something about a journal's folder went wrong."""

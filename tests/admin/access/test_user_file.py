@@ -34,7 +34,7 @@ def test_users_have_a_role_and_perhaps_a_password(tmp_path: Path) -> None:
         ("ada:king:-", 'line 1: "king" is not a role; there are viewer, operator, admin'),
         ("ada:admin:secret", "line 1: not a hash that `nsqadmin --hash-password` makes"),
         ("ada:admin:-\nada:viewer:-", 'line 2: "ada" again'),
-        ("# nobody", "there is nobody in it"),
+        ("# nobody", "there is no user in it"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path, text: str, reason: str) -> None:

@@ -563,24 +563,46 @@ def test_what_follows_and_is_not_in_memory_is_read_ahead(
     assert replay.wait_count == 0
 
 
+@pytest.fixture
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The positions that another thread has brought into memory; nothing is there at first."""
+    there: set[int] = set()
+    monkeypatch.setattr(OsFiles, "is_in_memory", lambda _, __, size, position: {position, position + size - 1} <= there)
+    read = PatientFiles.read
+
+    def bring(files: PatientFiles, fd: int, size: int, position: int) -> bytes:
+        there.update(range(position, position + size))
+        return read(files, fd, size, position)
+
+    monkeypatch.setattr(PatientFiles, "read", bring)
+    return there
+
+
+def test_the_other_thread_is_two_reads_ahead(
+    journals: JournalRig, other_thread: OtherThread, in_memory: set[int]
+) -> None:
+    journal = journals.open(workers=other_thread.workers)
+    journals.fill(journal, batches=60, count=3)
+    replay = Replay(journal, other_thread)
+    assert not replay.step()
+    other_thread.run()
+    assert replay.step()
+    other_thread.run()
+    first = len(in_memory)
+    assert replay.step()
+    assert replay.step()  # the thread has come to nothing in between
+    other_thread.run()
+    assert len(in_memory) > first
+    assert replay.wait_count == 1
+
+
 def test_a_batch_that_is_larger_than_a_read_is_brought_into_memory_as_a_whole(
-    journals: JournalRig, other_thread: OtherThread, monkeypatch: pytest.MonkeyPatch
+    journals: JournalRig, other_thread: OtherThread, in_memory: set[int]
 ) -> None:
     """What the loop reads, it reads from memory: also the end of a large batch."""
     journal = journals.open(workers=other_thread.workers)
     published = [bytes([number]) * 10_000 for number in range(50)]
     journals.append(journal, *published)
-    in_memory: set[int] = set()
-    monkeypatch.setattr(
-        OsFiles, "is_in_memory", lambda _, __, size, position: {position, position + size - 1} <= in_memory
-    )
-    read = PatientFiles.read
-
-    def bring(files: PatientFiles, fd: int, size: int, position: int) -> bytes:
-        in_memory.update(range(position, position + size))
-        return read(files, fd, size, position)
-
-    monkeypatch.setattr(PatientFiles, "read", bring)
     replay = Replay(journal, other_thread)
     assert not replay.step()
     other_thread.run()

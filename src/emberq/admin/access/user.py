@@ -245,7 +245,7 @@ def read_users(path: str) -> Mapping[str, User]:
             raise UserFileError(f"failed to read --user-file ({path}) - line {number}: {quoted(user.name)} again")
         users[user.name] = user
     if not users:
-        raise UserFileError(f"failed to read --user-file ({path}) - there is nobody in it")
+        raise UserFileError(f"failed to read --user-file ({path}) - there is no user in it")
     return users
 
 

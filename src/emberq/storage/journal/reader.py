@@ -15,10 +15,11 @@ channel that lags reads only what is in memory. What is not, `ReadAhead` has ano
 follows, too:
 
     loop                   | read A, deliver A   || read B, deliver B   || read C, deliver C   ...
-    thread     | bring A |   | bring B |            | bring C |            | bring D |         ...
+    thread     | bring A |   | bring B, C |         | bring D |            | bring E |         ...
 
-The thread only waits for the disk. Checking and decoding there would hold the interpreter, for which the loop and its
-publishers would wait again and again.
+It is two parts ahead: then a sync to which it gives way, or a turn of the loop that comes late, holds up only one of
+the two. The thread only waits for the disk. Checking and decoding there would hold the interpreter, for which the loop
+and its publishers would wait again and again.
 
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
 cannot be opened is something else, and an OSError.
@@ -116,10 +117,11 @@ class JournalReader:
             if offset == segments.next_offset:
                 return Chunk([], offset, gaps)
         segment = segments.holding(offset)
+        if not may_wait:
+            _refuse(self._cold_way_to(segment, offset))
         scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
-        cold = None if may_wait else self._cold_part_at(segment, scan.position, max_bytes=max_bytes)
-        if cold is not None:
-            raise JournalColdError(f"{segment.path}: position {cold.position} is not in memory", cold)
+        if not may_wait:
+            _refuse(self._cold_part_at(segment, scan.position, max_bytes=max_bytes))
         batches: list[JournalBatch] = []
         while not batches or scan.next_is_loaded():
             try:
@@ -149,6 +151,16 @@ class JournalReader:
         if base_offset != segment.base_offset or place.offset != offset:
             return None
         return self._cold_part_at(segment, place.position, max_bytes=max_bytes)
+
+    def _cold_way_to(self, segment: Segment, offset: int) -> ColdPart | None:
+        """What is searched for the batch that holds `offset`, if not all of it is in memory."""
+        if offset == segment.base_offset or offset in self._places:
+            return None  # there is no search
+        index = self._segments.index(segment)
+        start, end = index.before_offset(offset) or segment.start, index.behind_offset(offset)
+        size = (segment.size_bytes if end is None else end.position) - start.position
+        is_there = segment.fs.is_in_memory(self._segments.opened(segment).descriptor(), size, start.position)
+        return None if is_there else ColdPart(segment.path, start.position, size)
 
     def _cold_part_at(self, segment: Segment, position: int, *, max_bytes: int) -> ColdPart | None:
         """What is not in memory of the next `max_bytes`, or of the batch there, if that is larger."""
@@ -376,6 +388,8 @@ class JournalView(JournalReader):
 
 # Reading ahead.
 
+PARTS_AHEAD = 2
+"""How many reads ahead of the channel the other thread is."""
 MAX_BROUGHT = 16
 """Parts that were brought into memory and not read since: the channel has gone, or was sent elsewhere."""
 
@@ -404,15 +418,15 @@ class ReadAhead:
         try:
             chunk = self._reader.read(offset, max_bytes=max_bytes, may_wait=False)
         except JournalColdError as cold:
-            if cold.part != brought:
+            if brought is None or not brought.holds(cold.part):
                 self._want(offset, cold.part)
                 if offset in self._wanted:  # else there is no other thread, and it was brought at once
                     self._told.setdefault(offset, {})[told] = None
                     raise
             # Else it cannot be read, or memory is so short that it has gone again. The channel has waited long enough.
             chunk = self._reader.read(offset, max_bytes=max_bytes)
-        if chunk.batches:
-            following = self._reader.cold_part(chunk.next_offset, max_bytes=max_bytes)
+        if chunk.batches and max_bytes > 1:  # else it is one batch that is wanted
+            following = self._reader.cold_part(chunk.next_offset, max_bytes=PARTS_AHEAD * max_bytes)
             if following is not None and chunk.next_offset not in self._brought:
                 self._want(chunk.next_offset, following)
         return chunk
@@ -440,7 +454,9 @@ class ReadAhead:
         try:
             end = part.position + part.length
             for position in range(part.position, end, PATIENT_BYTES):
-                self._fs.read(fd, min(PATIENT_BYTES, end - position), position)
+                size = min(PATIENT_BYTES, end - position)
+                if not self._fs.is_in_memory(fd, size, position):
+                    self._fs.read(fd, size, position)
         finally:
             self._fs.close(fd)
 
@@ -459,6 +475,11 @@ class ReadAhead:
         """The journal is closed, or another one takes its place."""
         self._wanted.clear()
         self._told.clear()
+
+
+def _refuse(cold: ColdPart | None) -> None:
+    if cold is not None:
+        raise JournalColdError(f"{cold.path}: position {cold.position} is not in memory", cold)
 
 
 def _first_index_at(batch: JournalBatch, time_ns: int) -> int:

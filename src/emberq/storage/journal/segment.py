@@ -99,6 +99,11 @@ class SparseIndex:
         """The last entry whose batch begins at or before `offset`; None: search from the start of the segment."""
         return self._place(bisect_right(self.offsets, offset) - 1)
 
+    def behind_offset(self, offset: int) -> BatchPlace | None:
+        """The first entry whose batch begins behind `offset`; None: there is none up to the end of the segment."""
+        entry = bisect_right(self.offsets, offset)
+        return self._place(entry) if entry < len(self.offsets) else None
+
     def before_position(self, position: int) -> BatchPlace | None:
         """The last entry at or before `position`."""
         return self._place(bisect_right(self.positions, position) - 1)
