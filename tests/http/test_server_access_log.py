@@ -127,8 +127,9 @@ async def test_a_server_that_closes_logs_at_once(add_handler: AddHandler) -> Non
 def test_lines_written_together_read_like_lines_written_one_by_one(
     add_handler: AddHandler, formatter: logging.Formatter | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "time", lambda: 1_700_000_000.25)
-    monkeypatch.setattr("time.time", lambda: 1_700_000_000.25)
+    monkeypatch.setattr(module, "time", lambda: 1_700_000_000.0)
+    monkeypatch.setattr("time.time", lambda: 1_700_000_000.0)
+    monkeypatch.setattr("time.time_ns", lambda: 1_700_000_000_000_000_000)  # what logging asks from Python 3.13 on
     handler, together = stream_handler(formatter)
     add_handler(handler)
     write(LINES)
