@@ -77,6 +77,8 @@ def become(system: str) -> None:
         for name in names:
             if hasattr(module, name):
                 delattr(module, name)
+    if hasattr(os, "process_cpu_count"):  # from Python 3.13 on; without sched_getaffinity it is this
+        os.process_cpu_count = os.cpu_count  # type: ignore[attr-defined, unused-ignore]
     if system == "windows":
         for method in (
             "add_signal_handler",
