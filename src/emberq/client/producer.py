@@ -258,8 +258,8 @@ class Producer:
 
     async def _publish_once_or_retry(self, publication: bytes) -> None:
         deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
-        link = self._next_link()
-        if link is None or not link.is_preferable:
+        link = self._preferable_link()
+        if link is None:
             await self._publish_patiently(publication, attempts=0, failure=None, deadline_s=deadline_s)
             return
         # The usual case goes without an alarm of its own: the connection watches over the time of its requests.
@@ -323,16 +323,17 @@ class Producer:
 
     def _next_link(self) -> Link | None:
         """The next in turn that can take a message at once; failing that, any that is connected."""
+        return self._preferable_link() or next((link for link in self._links if link.is_connected), None)
+
+    def _preferable_link(self) -> Link | None:
+        """The next in turn that can take a message at once."""
         links = self._links
-        fallback: Link | None = None
         for _ in links:
             self._turn = (self._turn + 1) % len(links)
             link = links[self._turn]
             if link.is_preferable:
                 return link
-            if fallback is None and link.is_connected:
-                fallback = link
-        return fallback
+        return None
 
     async def _link_until(self, deadline_s: float) -> Link:
         """What `_wait_for_link` returns; why no nsqd could be reached if it does not return in time."""
