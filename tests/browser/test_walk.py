@@ -19,6 +19,7 @@ from tests.browser.chromium import VIEWPORT
 from tests.browser.cluster import Cluster, running_cluster
 from tests.support.http_client import HttpClient
 from tests.support.nsqd_process import NsqdProcess
+from tests.support.waiting import wait_until
 
 TOPIC, CHANNEL = "orders", "billing"
 PAGES = (
@@ -43,6 +44,8 @@ class Trouble:
 
     def __init__(self, cluster: Cluster, killed: tuple[NsqdProcess, str], hung: tuple[NsqdProcess, str]) -> None:
         self.url = cluster.admin.url
+        host, _, port = self.url.removeprefix("http://").partition(":")
+        self._admin = HttpClient((host, int(port)))
         (self.well,) = cluster.nodes
         self.killed, self.killed_node = killed
         self.hung, self.hung_node = hung
@@ -53,6 +56,11 @@ class Trouble:
         self.slow = cluster.consumer(TOPIC, CHANNEL, rdy=HELD, client_id="slow", hostname="slow.example")
         for _ in range(HELD):
             self.slow.read_message()
+
+    def await_history(self) -> None:
+        """The chart of the channel begins when nsqadmin has seen it; what happens before is not in sight there."""
+        query = f"/api/history?topic={TOPIC}&channel={CHANNEL}"
+        wait_until(lambda: len(self._admin.get(query).json()["points"]) > 1)
 
     def figures(self, node: str) -> dict[str, Any]:
         """What an nsqd says of the channel."""
@@ -70,6 +78,7 @@ def trouble(tmp_path: Path) -> Iterator[Trouble]:
     flags = (
         "--http-client-request-timeout=2s",
         "--http-client-connect-timeout=2s",
+        "--history-interval=1s",
         f"--alert-rules-file={rules}",
     )
     with ExitStack() as running:
@@ -142,6 +151,7 @@ def test_each_question_is_answered_within_two_clicks(page: Page, trouble: Troubl
 def _a_node_is_killed(walk: Walk, trouble: Trouble) -> None:
     page = walk.page
     expect(chart(page, "Depth").locator(".chart-line")).to_have_attribute("d", re.compile("M.*L"))
+    trouble.await_history()
     trouble.killed.kill()
     gone = absence(page, trouble.killed_node)
     expect(gone).to_contain_text("is gone. It was last heard of at ")
