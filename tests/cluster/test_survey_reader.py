@@ -56,6 +56,15 @@ async def test_a_channel_comes_with_its_clients(busy: EmbeddedThread) -> None:
         assert [part.depth for part in sorted(channel.nodes or (), key=lambda part: part.depth)] == [2, 3]
 
 
+async def test_a_node_that_is_known_to_be_silent_is_asked_for_a_channel_only_if_there_is_no_other(
+    busy: EmbeddedThread,
+) -> None:
+    first, second = busy.nsqd_http_addresses
+    for view in (through_lookupd(busy), through_nsqds(busy)):
+        assert (await view.observer.channel("t", "c", silent={first})).value.depth == 3
+        assert (await view.observer.channel("t", "c", silent={first, second})).value.depth == 5
+
+
 async def test_a_channel_that_nobody_has_is_not_found(busy: EmbeddedThread) -> None:
     for view in (through_lookupd(busy), through_nsqds(busy)):
         with pytest.raises(ChannelNotFoundError):

@@ -362,9 +362,10 @@ class Gatherer:
                 return partial(topic_view, topic or total_topic(subject.topic, ()), look)
             case LiveView.CHANNEL:
                 sieve = ClientFilter(search=subject.search, limit=MAX_CLIENTS)
+                silent = {absence.producer.node for absence in look.silent}
                 try:
                     channel = await self._cluster.ask_in_background(
-                        lambda _, observer: observer.channel(subject.topic, subject.channel, sieve)
+                        lambda _, observer: observer.channel(subject.topic, subject.channel, sieve, silent=silent)
                     )
                 except UpstreamsFailedError:
                     if subject.topic in look.survey.channels or subject.topic in look.names:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import sub
@@ -439,14 +439,18 @@ class ClusterReader:
         total = await self._upstreams.background.run(lambda: total_topic(topic, parts.value))
         return Findings(total, producers.warnings + parts.warnings)
 
-    async def channel(self, topic: str, channel: str, sieve: ClientFilter | None = None) -> Findings[ChannelFigures]:
+    async def channel(
+        self, topic: str, channel: str, sieve: ClientFilter | None = None, *, silent: Collection[str] = ()
+    ) -> Findings[ChannelFigures]:
         """A channel over the nsqds that have the topic, with its clients; ChannelNotFoundError if none has the channel.
 
-        Its clients go through the sieve, if there is one.
+        Its clients go through the sieve, if there is one. Nodes that are known to be silent are asked only if there is
+        no other: to wait for each of them would take its whole time limit.
         """
         producers = await self._topology.topic_producers(topic)
+        heard = [producer for producer in producers.value if producer.node not in silent]
         stats = await self.of_producers(
-            producers.value, topic=topic, channel=channel, include_clients=True, sieve=sieve
+            heard or producers.value, topic=topic, channel=channel, include_clients=True, sieve=sieve
         )
         parts = [part for of_topic in stats.value for part in of_topic.channels if part.channel_name == channel]
         if not parts:
