@@ -1,6 +1,7 @@
 """What a daemon's event loop carries: alarms, its lag, and garbage sweeps.
 
-`LoopTimers` rings the daemon's alarms: one timer of the loop, set for the earliest of them.
+`LoopTimers` rings the daemon's alarms: one timer of the loop, set for the earliest of them. When the loop was held, or
+the whole process was stopped, it lets the loop read first: what clients sent meanwhile has arrived in time.
 
 `LoopLag` measures how late the loop is. A daemon does everything in one thread, so anything that takes long there (a
 huge batch, a slow file system, a handler that blocks) holds up every client, and alarms ring late. One is set four
@@ -30,6 +31,11 @@ from dataclasses import dataclass
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 
+LATE_NS = 100 * NS_PER_MS
+"""An alarm that rings later than this shows that the loop was held."""
+READING_S = 0.001
+"""How long the loop then reads before alarms ring: once from every connection."""
+
 
 class LoopTimers:
     """Rings alarms from the event loop. Owned by the daemon; `start` and `stop` are called in the loop's thread."""
@@ -41,6 +47,7 @@ class LoopTimers:
         self._handle: asyncio.TimerHandle | None = None
         self._armed_ns = NEVER
         """The time for which `_handle` is set."""
+        self._is_reading_first = False
 
     def start(self) -> None:
         self._timers.on_earlier = self._arm
@@ -67,9 +74,16 @@ class LoopTimers:
             self._handle = None
 
     def _ring(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._armed_ns > LATE_NS and not self._is_reading_first:
+            # Deadlines are judged by what was read, and the loop runs its timers before it reads.
+            self._is_reading_first = True
+            self._handle = self._loop.call_later(READING_S, self._ring)
+            return
+        self._is_reading_first = False
         self._handle = None
         try:
-            self._timers.run_due(self._clock.monotonic_ns())
+            self._timers.run_due(now_ns)
         finally:
             self._armed_ns = NEVER
             self._arm(self._timers.next_due_ns)
