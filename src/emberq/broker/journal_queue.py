@@ -40,7 +40,7 @@ from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
 from emberq.storage.error import JournalBusyError, JournalColdError, JournalError
 from emberq.storage.journal.cursor import Cursor
 from emberq.storage.journal.journal import Journal
-from emberq.storage.journal.reader import Chunk
+from emberq.storage.journal.reader import ONE_BATCH, Chunk
 from emberq.wire.frame import WireMessage
 from emberq.wire.journal_batch import JournalBatch
 
@@ -164,7 +164,7 @@ class JournalSource:
             if batch.base_offset <= offset < batch.next_offset:
                 self._remember(batch)
                 return batch
-        for batch in self._journal.read(offset, max_bytes=1, told=told).batches:
+        for batch in self._journal.read(offset, max_bytes=ONE_BATCH, told=told).batches:
             if batch.base_offset <= offset < batch.next_offset:
                 self._remember(batch)
                 return batch
@@ -602,7 +602,7 @@ class JournalQueue(Queue):
         """
         if self._known_position != self._position:
             try:
-                batches = self._source.read(self._position, max_bytes=1, told=_not_awaited).batches
+                batches = self._source.read(self._position, max_bytes=ONE_BATCH, told=_not_awaited).batches
             except JournalError as failure:
                 _log.debug("a journal cannot be read now - %s", failure)
                 return NEVER

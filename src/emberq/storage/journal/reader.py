@@ -78,6 +78,10 @@ class Chunk(NamedTuple):
     """What is missing between the offset asked for and `next_offset`."""
 
 
+ONE_BATCH = 1
+"""As `max_bytes`: no batch is so small, and the first is read whatever its size."""
+
+
 class Extent(NamedTuple):
     """A stretch of a segment's file that holds whole batches and nothing else."""
 
@@ -425,7 +429,7 @@ class ReadAhead:
                     raise
             # Else it cannot be read, or memory is so short that it has gone again. The channel has waited long enough.
             chunk = self._reader.read(offset, max_bytes=max_bytes)
-        if chunk.batches and max_bytes > 1:  # else it is one batch that is wanted
+        if chunk.batches and max_bytes > ONE_BATCH:
             following = self._reader.cold_part(chunk.next_offset, max_bytes=PARTS_AHEAD * max_bytes)
             if following is not None and chunk.next_offset not in self._brought:
                 self._want(chunk.next_offset, following)
