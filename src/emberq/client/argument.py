@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import fields
 from datetime import timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from emberq.wire.parameter import is_valid_name
@@ -28,6 +28,9 @@ _KINDS: dict[object, tuple[tuple[type, ...], str]] = {
     "bytes": ((bytes,), "bytes; encode it: .encode()"),
 }
 """By the annotation of a field: what it may be, and how that is told."""
+
+_is_valid_name = lru_cache(maxsize=1024)(is_valid_name)
+"""A producer asks for every message, mostly of the same few topics."""
 
 
 def check_field_types(config: DataclassInstance) -> None:
@@ -51,7 +54,7 @@ def check_name(kind: str, name: object) -> None:
     """TypeError or ValueError unless it can be the name of a topic or channel, as `kind` says."""
     if not isinstance(name, str):
         raise TypeError(f"the {kind} is {describe(name)}; it must be a str")
-    if not is_valid_name(name):
+    if not _is_valid_name(name):
         raise ValueError(f"{name!r} is not a valid {kind} name: 1 to 64 of . _ - a-z A-Z 0-9, perhaps with #ephemeral")
 
 

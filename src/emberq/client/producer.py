@@ -134,8 +134,9 @@ class Producer:
         self._waiting: list[asyncio.Future[None]] = []
         """Messages that wait for any nsqd to be connected, or for all of them to refuse that."""
         self._under_way_count = 0
-        self._room = asyncio.Semaphore(max_pending) if max_pending else None
+        self._room = asyncio.Semaphore(max_pending)
         """Lets so many be under way; first come, first served."""
+        self._publish = self._publish_in_turn if max_pending else self._publish_at_once
         self._failovers = Reminder(RECONNECT_INTERVAL_S)
         """Messages that were sent again, by the address they were sent to."""
         self._flushed: asyncio.Future[None] | None = None
@@ -206,30 +207,41 @@ class Producer:
         added = {} if self._observer is None else ask_for_headers(self._observer, topic)
         return envelope.encode({**added, **(headers or {})}, body)
 
-    async def _publish(self, publication: bytes | Callable[[int], bytes]) -> None:
+    async def _publish_in_turn(self, publication: bytes | Callable[[int], bytes]) -> None:
+        """Publish when fewer than `max_pending` are under way."""
+        async with self._room:
+            await self._publish_at_once(publication)
+
+    async def _publish_at_once(self, publication: bytes | Callable[[int], bytes]) -> None:
         """Publish a command, or what a function makes of its number."""
-        if self._room is not None:
-            await self._room.acquire()
+        self._begin()
         try:
-            self._begin()
+            deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
+            if not isinstance(publication, bytes):
+                await self._publish_numbered(publication, deadline_s=deadline_s)
+                return
+            link = self._preferable_link()
+            if link is None:
+                await self._publish_patiently(publication, attempts=0, failure=None, deadline_s=deadline_s)
+                return
+            # The usual case goes without an alarm of its own: the connection watches over the time of its requests.
             try:
-                if isinstance(publication, bytes):
-                    await self._publish_once_or_retry(publication)
-                else:
-                    await self._publish_numbered(publication)
-            finally:
-                self._one_less_under_way()
+                await link.publish(publication)
+            except _RETRYABLE as failure:
+                attempts = 0 if isinstance(failure, NotExecutedError) else 1
+                await self._publish_patiently(publication, attempts=attempts, failure=failure, deadline_s=deadline_s)
         finally:
-            if self._room is not None:
-                self._room.release()
+            self._end()
 
     def _begin(self) -> None:
+        """One more is under way; `_end` must follow."""
         if self._is_closing:
             raise ClosedError("the producer has been closed")
-        self.start()
+        if not self._is_started:
+            self.start()
         self._under_way_count += 1
 
-    def _one_less_under_way(self) -> None:
+    def _end(self) -> None:
         self._under_way_count -= 1
         if self._flushed is not None and not self._under_way_count and not self._flushed.done():
             self._flushed.set_result(None)
@@ -243,7 +255,7 @@ class Producer:
         try:
             await self._link_until(asyncio.get_running_loop().time() + self._retry.timeout_s)
         finally:
-            self._one_less_under_way()
+            self._end()
         max_bytes = self._max_batch_bytes
         for link in self._links:
             limits = link.limits
@@ -256,22 +268,8 @@ class Producer:
                 max_bytes = min(max_bytes, limits.max_body_bytes - COUNT_BYTES)
         return max_bytes
 
-    async def _publish_once_or_retry(self, publication: bytes) -> None:
-        deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
-        link = self._preferable_link()
-        if link is None:
-            await self._publish_patiently(publication, attempts=0, failure=None, deadline_s=deadline_s)
-            return
-        # The usual case goes without an alarm of its own: the connection watches over the time of its requests.
-        try:
-            await link.publish(publication)
-        except _RETRYABLE as failure:
-            attempts = 0 if isinstance(failure, NotExecutedError) else 1
-            await self._publish_patiently(publication, attempts=attempts, failure=failure, deadline_s=deadline_s)
-
-    async def _publish_numbered(self, encode: Callable[[int], bytes]) -> None:
+    async def _publish_numbered(self, encode: Callable[[int], bytes], *, deadline_s: float) -> None:
         """Once it has begun with an nsqd, a numbered batch stays with it."""
-        deadline_s = asyncio.get_running_loop().time() + self._retry.timeout_s
         link = await self._link_until(deadline_s)
         await self._lanes[link.address].publish(encode, deadline_s=deadline_s)
 
