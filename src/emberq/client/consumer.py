@@ -291,8 +291,9 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Message:
-        self._check_started()
-        message = await self._inbox.get()
+        if not self._is_started:
+            self._check_started()
+        message = self._inbox.get_nowait(self._clock.monotonic_ns()) or await self._inbox.get()
         if message is None:
             raise StopAsyncIteration
         return message

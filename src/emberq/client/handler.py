@@ -120,11 +120,14 @@ class Inbox:
     def _fill(self, batch: MessageBatch, max_size: int) -> None:
         now_ns = self._clock.monotonic_ns()
         messages = self._messages
-        while messages and len(batch) < max_size:
-            taken = [messages.popleft() for _ in range(min(len(messages), max_size - len(batch)))]
-            for message in taken:
-                if message.deadline_ns <= now_ns:
-                    message.abandon()
+        while messages and (room := max_size - len(batch)) > 0:
+            if len(messages) <= room:  # the usual case, without a look at each
+                taken = list(messages)
+                messages.clear()
+            else:
+                taken = [messages.popleft() for _ in range(room)]
+            if min([message.deadline_ns for message in taken]) <= now_ns:
+                _abandon_overdue(taken, now_ns)
             batch += unanswered(taken)
 
     def _call_company(self) -> None:
@@ -136,6 +139,12 @@ class Inbox:
         self._is_wake_due = False
         if self._messages:
             self._waiting.call_one()
+
+
+def _abandon_overdue(messages: list[Message], now_ns: int) -> None:
+    for message in messages:
+        if message.deadline_ns <= now_ns:
+            message.abandon()
 
 
 # The tasks that call the handler

@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from collections.abc import Awaitable, Callable, Iterable
+from threading import get_ident
 from typing import Any, TypeAlias
 
 from emberq.base.clock import NS_PER_MS, Clock
@@ -92,7 +92,7 @@ class Subscription:
         self._clock = clock
         self._on_outcome = on_outcome
         self._loop = asyncio.get_running_loop()
-        self._thread_id = threading.get_ident()
+        self._thread_id = get_ident()
         self._finished: list[Message] = []
         """In this turn of the loop; their FINs leave at its end, together."""
         self._is_empty: asyncio.Future[None] | None = None
@@ -164,10 +164,15 @@ class Subscription:
     # Answers
 
     def finish(self, messages: list[Message]) -> None:
-        if threading.get_ident() == self._thread_id:  # not by way of _in_loop: this is done for every message
-            self._finish(messages)
-        else:
-            self._loop.call_soon_threadsafe(self._finish, messages)
+        if get_ident() != self._thread_id:  # not by way of _in_loop: this is done for every message
+            self._loop.call_soon_threadsafe(self.finish, messages)
+            return
+        self.in_flight.difference_update(messages)
+        if self.connection.is_open:
+            self._on_outcome(_SUCCESS)
+            if not self._finished:
+                self._loop.call_soon(self._send_fins)
+            self._finished += messages
 
     def requeue(self, message: Message, *, delay_s: float | None, backoff: bool) -> None:
         self._in_loop(lambda: self._requeue(message, delay_s=delay_s, backoff=backoff))
@@ -183,18 +188,10 @@ class Subscription:
         self._forget(message)
 
     def _in_loop(self, action: Callable[[], None]) -> None:
-        if threading.get_ident() == self._thread_id:
+        if get_ident() == self._thread_id:
             action()
         else:
             self._loop.call_soon_threadsafe(action)
-
-    def _finish(self, messages: list[Message]) -> None:
-        self.in_flight.difference_update(messages)
-        if self.connection.is_open:
-            self._on_outcome(_SUCCESS)
-            if not self._finished:
-                self._loop.call_soon(self._send_fins)
-            self._finished += messages
 
     def _send_fins(self) -> None:
         if self._finished and self.connection.is_open:
