@@ -79,6 +79,7 @@ class NsqdLife:
     ) -> None:
         self.http = f"127.0.0.1:{http_port}"
         self._tcp_port = tcp_port
+        self._http_port = http_port
         self._log_path = log_path
         listen = [f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address={self.http}"]
         arguments = [*COMMAND, *listen, "--broadcast-address=127.0.0.1", f"--data-path={data_path}", *flags]
@@ -104,7 +105,7 @@ class NsqdLife:
         return 0
 
     async def wait_until_listening(self) -> None:
-        """Return when it takes connections; StartRefusedError if it ends instead."""
+        """Return when it takes connections on both ports; StartRefusedError if it ends instead."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + START_TIMEOUT_S
         while not await self._listens():
@@ -114,11 +115,12 @@ class NsqdLife:
             await asyncio.sleep(POLL_S)
 
     async def _listens(self) -> bool:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", self._tcp_port)
-        except OSError:
-            return False
-        writer.close()
+        for port in (self._tcp_port, self._http_port):
+            try:
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                return False
+            writer.close()
         return True
 
     def signal(self, number: int) -> None:
