@@ -31,8 +31,7 @@ LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py te
     tests/broker/test_dead_letter_properties.py tests/http/test_reader_properties.py $(HISTORIES)) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
-PAGES := tests/admin tests/browser tests/integrations
-COMMANDS := tests/cli tests/docs tests/release tests/tools
+PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/integrations tests/release tests/tools
 # Run at a low priority beside both: they compute, and mind no pause.
 COMPUTING := tests/base tests/broker tests/crash tests/quality tests/storage tests/wire
 # They read the source and run none of it: `house` runs them, untraced.
@@ -79,7 +78,7 @@ UV_INSTALL = index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --reinstall; \
     touch $@.unfinished && $(UV_INSTALL) --require-hashes --no-build-isolation "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-pages test-commands test-computing test-compiled test-alone \
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-alone \
     test-without-spark test-browser test-spark test-cluster test-jdbc lint house check coverage coverage-report search fuzz \
     bystander mutate bench bench-spark chaos chaos-spark soak-demo chromium postgres lock wheel release site clean
 
@@ -111,19 +110,16 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
 	@$(IN_PARALLEL) $(COMPILED_READY) house chromium $(NODE_READY)
-	@$(MAKE) --no-print-directory -j4 beside-spark beside-commands beside-pages beside-computing beside-compiled
+	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled
 	@$(MAKE) --no-print-directory test-alone coverage-report
 
-# Several runs of tests at once, each line with the name of its run. Four of them keep two cores busy; the compiled one
+# Several runs of tests at once, each line with the name of its run. Three of them keep two cores busy; the compiled one
 # begins when the first has ended.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
-test-pages: $(DEV_READY) $(NODE_READY) chromium
-	COVERAGE_FILE=.coverage.pages $(BIN)/pytest $(COVERED) $(PAGES) $(addprefix --ignore=,$(OWN_TARGET))
-
-test-commands: $(DEV_READY) $(NODE_READY) chromium
-	COVERAGE_FILE=.coverage.commands $(BIN)/pytest $(COVERED) $(COMMANDS)
+test-processes: $(DEV_READY) $(NODE_READY) chromium
+	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
 test-computing: $(DEV_READY)
 	nice -n 10 $(BIN)/mypy
@@ -134,7 +130,7 @@ test-compiled: $(DEV_READY) $(COMPILED_READY)
 
 test-alone: $(DEV_READY)
 	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
-	    $(addprefix --ignore=,tests/spark $(PAGES) $(COMMANDS) $(COMPUTING) $(HOUSE) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
+	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(COMPUTING) $(HOUSE) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
 	$(PYTEST_PARALLEL) $(addprefix --ignore=,tests/spark $(OWN_TARGET)) $(ARGS)
@@ -160,10 +156,10 @@ fuzz: $(DEV_READY) ## look for bytes that do harm, in all parsers and daemons, f
 bystander: $(DEV_READY) ## measure a bystander's publishes during every attack; status 1 if p99 is above 100 ms
 	env $(TEST_FILES) $(BIN)/python -m tests.attack.bystander $(ARGS)
 
-coverage: test-pages test-commands test-computing test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
+coverage: test-processes test-computing test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
 
 coverage-report:
-	$(BIN)/coverage combine --quiet .coverage.pages .coverage.commands .coverage.computing .coverage.alone
+	$(BIN)/coverage combine --quiet .coverage.processes .coverage.computing .coverage.alone
 	$(BIN)/python -m quality.coverage_report
 
 mutate: $(DEV_READY) ## change MODULE=src/emberq/... in COUNT=40 small ways, and show what its tests do not notice
