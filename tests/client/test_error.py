@@ -8,6 +8,7 @@ import pickle
 import pytest
 
 from emberq.client.error import (
+    MAX_SHOWN_CHARACTERS,
     AuthError,
     BadRequestError,
     ConnectError,
@@ -22,6 +23,7 @@ from emberq.client.error import (
     RequestTimeoutError,
     ServerError,
     server_error,
+    shown,
 )
 
 
@@ -98,3 +100,8 @@ def test_every_error_can_be_copied_and_travels_between_processes(error: NsqError
     error.add_note("on the way")
     for twin in (copy.copy(error), pickle.loads(pickle.dumps(error))):
         assert (type(twin), str(twin), twin.__dict__) == (type(error), str(error), error.__dict__)
+
+
+def test_what_a_peer_said_is_not_endless_when_it_is_escaped() -> None:
+    assert len(shown("\0" * MAX_SHOWN_CHARACTERS)) == MAX_SHOWN_CHARACTERS + len("...")
+    assert shown("x" * MAX_SHOWN_CHARACTERS) == "x" * MAX_SHOWN_CHARACTERS

@@ -40,7 +40,8 @@ MAX_SHOWN_CHARACTERS = 1000
 
 def shown(text: str) -> str:
     """What a peer said, fit for a line of a log: no line feeds, no terminal escapes, and not endless."""
-    return one_line(text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}...")
+    line = one_line(text[: MAX_SHOWN_CHARACTERS + 1])  # which may be longer: an escape takes several characters
+    return line if len(line) <= MAX_SHOWN_CHARACTERS else f"{line[:MAX_SHOWN_CHARACTERS]}..."
 
 
 class NsqError(Exception):
