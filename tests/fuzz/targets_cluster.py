@@ -16,7 +16,7 @@ from emberq.cluster.node_stats import StatsReader
 from emberq.cluster.pipeline_feed import PipelineFeed
 from emberq.cluster.stats import total_channel, total_topic
 from emberq.cluster.upstream import MalformedDocumentError, as_document
-from emberq.http.client import HttpQueryError, UnexpectedStatusError
+from emberq.http.client import HttpQueryError, UnexpectedStatusError, public_url
 from emberq.tools.nsq_stat import row
 from tests.fuzz.engine import Target, tells_in_a_line
 from tests.fuzz.stage import Address, BystanderError, DaemonTarget, http_get
@@ -160,7 +160,7 @@ class AdminTarget(DaemonTarget):
     # The daemons that nsqadmin asks: no question leaves this process
 
     async def _get(self, url: str, *, headers: Mapping[str, str] | None = None) -> bytes:
-        body = self._answers.get(urlsplit(url).path)
+        body = self._answers.get(urlsplit(public_url(url)).path)  # HttpQueryError if it is no URL, as from a client
         if body is None:
             raise UnexpectedStatusError(status=404, reason="Not Found", body=b'{"message":"NOT_FOUND"}')
         if not body:
