@@ -72,7 +72,8 @@ def test_numbers_fit_64_bits() -> None:
 
 
 def test_deep_nesting_is_refused_not_fatal() -> None:
-    with pytest.raises(UndecodableError, match=r"recursion|Expecting value"):  # Python 3.14 can go so deep
+    # Python 3.14 goes as deep as its stack allows, which may be to the end.
+    with pytest.raises(UndecodableError, match=r"recursion|Stack overflow|Expecting value"):
         parse(b"[" * 50_000)
 
 
