@@ -10,8 +10,8 @@ calls that each treat a whole column:
     ("orders", "mail") 20         5               2                  900            then all channels
 
 Rows that say more, percentiles or deliveries by distance, have it in dictionaries beside the columns: most have not.
-Names seldom change, so an answer with the same names as the one before shares its keys. That saves memory, and says at
-a glance that two answers can be compared row by row.
+Names seldom change, so an answer with the same names as the one before shares its keys: that says at a glance that the
+two can be compared row by row. And a key that several nsqds have is kept once for all of them.
 
 A page shows a few topics in full. These are made of the columns (`NodeFigures.topics`), with the clients and policies
 of their channels, which are read for such a page alone.
@@ -170,12 +170,19 @@ class StatsReader:
     """Reads the answers of one nsqd."""
 
     def __init__(
-        self, producer: ClusterNode, *, before: NodeFigures | None = None, sieve: ClientFilter | None = None
+        self,
+        producer: ClusterNode,
+        *,
+        before: NodeFigures | None = None,
+        known: dict[Key, Key] | None = None,
+        sieve: ClientFilter | None = None,
     ) -> None:
-        """`before` is what the same nsqd said the last time. With a `sieve` the clients go there, not to channels."""
+        """`before` is what the same nsqd said the last time, `known` the keys of all nsqds so far, which becomes more.
+        With a `sieve` the clients go there, not to channels."""
         self._producer = producer
         self._node = producer.node  # computed once: an answer may have thousands of clients
         self._before = before
+        self._known = {} if known is None else known
         self._sieve = sieve
 
     def topics(self, answer: Document) -> list[TopicFigures]:
@@ -185,7 +192,7 @@ class StatsReader:
     def figures(self, answer: Document, *, with_details: bool = False) -> NodeFigures:
         """The figures in the answer; MalformedDocumentError."""
         topics = objects(answer, "topics")
-        channels_of = [objects(topic, "channels") for topic in topics]
+        channels_of = _channels_of(topics)
         channels = list(chain.from_iterable(channels_of))
         names = _names(topics, "topic_name")
         topic_of_each = chain.from_iterable(map(repeat, names, map(len, channels_of)))
@@ -214,8 +221,10 @@ class StatsReader:
         )
 
     def _shared(self, keys: list[Key]) -> list[Key]:
-        """The keys of the answer before, if they are the same."""
-        return self._before.keys if self._before is not None and self._before.keys == keys else keys
+        """The keys of the answer before, if they are the same; else each as it is known already."""
+        if self._before is not None and self._before.keys == keys:
+            return self._before.keys
+        return [self._known.setdefault(key, key) for key in keys]
 
     def _details(self, entry: Document) -> Document:
         clients = tuple([self._client(client) for client in objects(entry, "clients")])
@@ -252,6 +261,14 @@ def _policy(entry: Document) -> DeadLetterPolicy | None:
     if not isinstance(said, dict):
         raise MalformedDocumentError("policy in the answer is not of the expected type")
     return DeadLetterPolicy(integer(said, "max_attempts"), text(said, "dead_letter_topic"))
+
+
+def _channels_of(topics: list[Document]) -> list[list[Document]]:
+    """The channels of each topic."""
+    lists: list[Any] = list(map(dict.get, topics, repeat("channels")))
+    if {list}.issuperset(map(type, lists)) and {dict}.issuperset(map(type, chain.from_iterable(lists))):
+        return lists
+    return [objects(topic, "channels") for topic in topics]
 
 
 def _names(entries: list[Document], key: str) -> list[str]:

@@ -29,7 +29,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
-from operator import sub
+from operator import add, sub
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -119,7 +119,8 @@ def _unknown(count: int) -> Growth:
 
 
 def _grown(now: Column, before: Column) -> Column:
-    return array("q", map(max, map(sub, now, before), repeat(0)))
+    grown = array("q", map(sub, now, before))
+    return array("q", map(max, grown, repeat(0))) if grown and min(grown) < 0 else grown
 
 
 def _growth_row_by_row(now: NodeFigures, before: NodeFigures) -> Growth:
@@ -147,7 +148,7 @@ NOTHING: Mapping[str, NodeFigures] = MappingProxyType({})
 
 
 class Tally:
-    """What has been added up so far."""
+    """What has been added up so far: a row for each topic and channel, a column for each figure."""
 
     def __init__(self, before: Mapping[str, NodeFigures] = NOTHING) -> None:
         """`before` is what the nodes said at the look before."""
@@ -155,7 +156,12 @@ class Tally:
         self.nodes: dict[str, NodeFigures] = {}
         self.growth: dict[str, Growth] = {}
         """Of each node, since the look before."""
-        self._rows: dict[Key, list[tuple[int, ...]]] = defaultdict(list)
+        self._rows: dict[Key, int] = {}
+        """Where each key is in the columns."""
+        self._columns: list[list[int]] = [[] for _ in range(len(CHANNEL_FIGURES) + 1 + len(Growth._fields))]
+        """As `sums` tells them."""
+        self._node_counts: list[int] = []
+        self._oldest_ms: list[int] = []
         self._latencies: dict[Key, list[Latency]] = defaultdict(list)
 
     def add(self, figures: NodeFigures) -> None:
@@ -163,35 +169,64 @@ class Tally:
         node = figures.node
         grown = growth(figures, self._before.get(node))
         self.nodes[node], self.growth[node] = figures, grown
-        columns = [figures.columns[name] for name in CHANNEL_FIGURES]
-        table = zip(*columns, figures.paused, *grown, figures.oldest_ms, strict=True)
-        for key, row in zip(figures.keys, table, strict=True):
-            self._rows[key].append(row)
+        rows = self._rows_of(figures.keys)
+        columns = (*(figures.columns[name] for name in CHANNEL_FIGURES), figures.paused, *grown)
+        for sums, column in zip(self._columns, columns, strict=True):
+            if any(column):  # of many figures a node has none at all
+                _change(sums, rows, add, column)
+        _change(self._node_counts, rows, add, repeat(1, len(rows)))
+        _change(self._oldest_ms, rows, max, _ages_ms(figures))
         for key, latency in figures.latencies.items():
             self._latencies[key].append(latency)
 
-    def sums(self) -> Iterator[tuple[Key, list[int], int, Latency, int | None]]:
-        """By topic and channel, sorted: the sums, of how many nodes, their percentiles, and the age of the oldest
-        message. Can be had once.
+    def _rows_of(self, keys: Sequence[Key]) -> Sequence[int]:
+        """Where these keys are in the columns, a range if it is the beginning; new ones come to the end."""
+        known = self._rows
+        rows = [known.setdefault(key, len(known)) for key in keys]
+        new_count = len(known) - len(self._node_counts)
+        for column in (*self._columns, self._node_counts):
+            column.extend(repeat(0, new_count))
+        self._oldest_ms.extend(repeat(UNTOLD, new_count))
+        beginning = range(len(rows))
+        return beginning if rows == list(beginning) else rows
 
-        Rows are let go of one key at a time: to free a quarter of a million at once would hold up all threads.
+    def sums(self) -> Iterator[tuple[Key, list[int], int, Latency, int | None]]:
+        """By topic and channel, sorted: the sums of `CHANNEL_FIGURES`, of nodes where it is paused, and of what
+        `Growth` has; of how many nodes; their percentiles; the age of the oldest message.
         """
         for key in sorted(self._rows):
-            rows = self._rows.pop(key)
+            row = self._rows[key]
             latencies = self._latencies.get(key)
             latency = UNTRACKED if latencies is None else combined(latencies, topic=key[0], channel=key[1])
-            *columns, ages_ms = zip(*rows, strict=True)
-            yield key, list(map(sum, columns)), len(rows), latency, _oldest(ages_ms, columns[0])
+            oldest_ms = self._oldest_ms[row]
+            yield (
+                key,
+                [column[row] for column in self._columns],
+                self._node_counts[row],
+                latency,
+                oldest_ms if UNTOLD < oldest_ms < _UNKNOWN_AGE else None,
+            )
 
 
-def _oldest(ages_ms: Sequence[int], depths: Sequence[int]) -> int | None:
-    """The age of the oldest message on several nodes; None if none waits, or a node does not tell it of its own."""
-    oldest_ms = max(ages_ms)
-    if oldest_ms == UNTOLD:
-        return None
-    if UNTOLD in ages_ms and any(depth for age_ms, depth in zip(ages_ms, depths, strict=True) if age_ms == UNTOLD):
-        return None
-    return oldest_ms
+def _change(totals: list[int], rows: Sequence[int], change: Callable[[int, int], int], column: Iterable[int]) -> None:
+    """Put what `change` makes of them and of the column in the place of these rows."""
+    if isinstance(rows, range):  # as on all nodes of a cluster where every topic is on every node
+        totals[: len(rows)] = map(change, totals, column)
+    else:
+        for row, value in zip(rows, column, strict=True):
+            totals[row] = change(totals[row], value)
+
+
+_UNKNOWN_AGE = 1 << 63
+"""Above every age, so that one node which does not tell makes the age of all unknown."""
+
+
+def _ages_ms(figures: NodeFigures) -> Iterable[int]:
+    """Of each key, the age of the oldest message, UNTOLD if none waits, _UNKNOWN_AGE if one does and is not told."""
+    if UNTOLD not in figures.oldest_ms:
+        return figures.oldest_ms
+    waiting = zip(figures.oldest_ms, figures.columns["depth"], strict=True)
+    return [_UNKNOWN_AGE if age_ms == UNTOLD and depth else age_ms for age_ms, depth in waiting]
 
 
 class Total(NamedTuple):
@@ -507,9 +542,10 @@ class ClusterReader:
             return Findings(Survey((), Tally(), taken_ns=clock.monotonic_ns()), producers.warnings)
         then = before.nodes if before is not None else NOTHING
         tally = Tally(then)
+        known = {key: key for key in before.totals} if before is not None else {}
 
         async def ask(producer: ClusterNode) -> None:
-            read = StatsReader(producer, before=then.get(producer.node)).figures
+            read = StatsReader(producer, before=then.get(producer.node), known=known).figures
             query = {"format": "json", "include_clients": "false"}
             figures = await self._upstreams.get(producer.http_address, "/stats", read, **query)
             await self._upstreams.background.run(lambda: tally.add(figures))
