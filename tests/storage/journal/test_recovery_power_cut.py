@@ -357,3 +357,19 @@ def test_a_crash_at_any_moment_of_a_recovery_is_not_taken_for_a_loss(seed: int) 
         assert stored(journal) == expected
         assert [found for found in findings(again) if found.severity is Severity.LOSS] == []
         assert {gap.reason for gap in read_all(journal)[1]} <= {MOVED_ON}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_power_cut_in_the_recovery_after_a_kill_is_not_taken_for_a_loss(seed: int) -> None:
+    """An index may outlive it, and the segment behind its own, whose name nothing had synced, may not."""
+    fs = SimulatedFiles()
+    journal = opened(fs, segment_bytes=2 * PAGE, fsync=False)
+    for number in range(4):
+        append(journal, large(str(number)))
+    killed = fs.killed(fs.moment, Choice(seed))
+    opened(killed, segment_bytes=2 * PAGE, fsync=False)
+    for moment in range(killed.first_moment, killed.moment + 1):
+        again = killed.power_cut(moment, Choice(seed + moment))
+        journal = opened(again, segment_bytes=2 * PAGE, fsync=False)
+        assert [found for found in findings(again) if found.severity is Severity.LOSS] == []
+        assert {gap.reason for gap in read_all(journal)[1]} <= {MOVED_ON}
