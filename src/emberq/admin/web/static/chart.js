@@ -7,8 +7,9 @@ const SPARK_WIDTH = 80;
 const SPARK_HEIGHT = 20;
 const CHART_HEIGHT = 120;
 const PADDING = { top: 8, right: 4, bottom: 18, left: 44 };
-/** Between two points that lie further apart than this many intervals no look was taken: the line is broken there. */
-const GAP_INTERVALS = 4;
+/** Between two points that lie this much further apart than they should, a look was not taken, or lacked a node: the
+ *  line is broken there. */
+const GAP_STEPS = 1.25;
 
 /** Draws values into a cell, or renews the drawing that is there. Decoration: the figure stands beside it. */
 export function paintSparkline(cell, values) {
@@ -40,6 +41,8 @@ export class Chart {
   #format;
   #series;
   #points = [];
+  /** How far apart the points lie at most, in seconds, while none is missing. */
+  #stepS;
   #isProvisional = false;
   #marks = [];
   #picked = null;
@@ -48,19 +51,21 @@ export class Chart {
   #isFull = false;
   #least;
 
-  constructor({ title, hint = null, format, series, keepMs, least = 2, kind = null }) {
+  constructor({ title, hint = null, format, series, keepMs, stepMs, least = 2, kind = null }) {
     this.#title = title;
     this.#format = format;
     this.#series = series;
     this.#keepS = keepMs / 1000;
+    this.#stepS = stepMs / 1000;
     this.#least = least;
     this.#parts = this.#build(kind, hint);
     this.element = this.#parts.root;
     this.#listen();
   }
 
-  /** What the server remembers goes before what the page has seen itself. */
-  prepend(points) {
+  /** What the server remembers, a point for every step at the latest, goes before what the page has seen itself. */
+  prepend(points, stepMs) {
+    this.#stepS = stepMs / 1000;
     const last = points.at(-1)?.time ?? -Infinity;
     this.#points = [...points, ...this.#points.filter((point) => point.time > last)];
     if (this.#points.at(-1)?.time === last) this.#isProvisional = false;
@@ -173,7 +178,7 @@ export class Chart {
     const x = (time) => PADDING.left + ((time - start) / (end - start)) * plotted;
     const y = (figure) => PADDING.top + (1 - figure / top) * (CHART_HEIGHT - PADDING.top - PADDING.bottom);
     this.#series.forEach(({ id }, index) => {
-      const runs = unbroken(this.#points, id);
+      const runs = unbroken(this.#points, id, this.#stepS);
       setAttribute(lines[index], "d", runs.map((run) => path(run, id, x, y)).join(""));
       if (index > 0) return;
       const closed = runs.map((run) => `${path(run, id, x, y)}V${y(0)}H${x(run[0].time).toFixed(1)}Z`);
@@ -229,20 +234,20 @@ function path(run, id, x, y) {
     .join("");
 }
 
-/** The points in runs that may be joined by a line. */
-function unbroken(points, id) {
+/** The points in runs that may be joined by a line. Steps may differ, for what is long ago is kept more coarsely. */
+function unbroken(points, id, stepS) {
   const steps = points.slice(1).map((point, index) => point.time - points[index].time);
-  const longest = GAP_INTERVALS * (steps.toSorted((a, b) => b - a)[Math.floor(steps.length / 4)] ?? 1);
+  const isGap = (index) => steps[index] > GAP_STEPS * Math.max(stepS, steps[index - 1] ?? 0, steps[index + 1] ?? 0);
   const runs = [];
-  let previous = null;
-  for (const point of points) {
+  let isJoined = false;
+  points.forEach((point, index) => {
     const isKnown = point[id] !== null && point[id] !== undefined;
     if (isKnown) {
-      if (previous === null || point.time - previous.time > longest) runs.push([]);
+      if (!isJoined || isGap(index - 1)) runs.push([]);
       runs.at(-1).push(point);
     }
-    previous = isKnown ? point : null;
-  }
+    isJoined = isKnown;
+  });
   return runs;
 }
 

@@ -87,7 +87,8 @@ export class Charts {
   #looks = [];
 
   constructor(...names) {
-    this.#charts = names.map((name) => new Chart({ ...CHARTS[name], keepMs: config.historyMs }));
+    const kept = { keepMs: config.historyMs, stepMs: longestStep(config.liveIntervalMs) };
+    this.#charts = names.map((name) => new Chart({ ...CHARTS[name], ...kept }));
     everyChart.push(...this.#charts);
     const row = h(
       "div",
@@ -154,7 +155,7 @@ export class Charts {
   }
 
   #continue(interval, points) {
-    for (const chart of this.#charts) chart.prepend(points);
+    for (const chart of this.#charts) chart.prepend(points, longestStep(interval * 1000));
     if (points.length === 0) return;
     this.#intervalS = interval;
     this.#kept = points.at(-1);
@@ -199,6 +200,12 @@ export class Charts {
     const lacking = isKnown(this.#kept?.[figure]) ? Math.max(this.#intervalS - covered, 0) : 0;
     return (sum + lacking * (this.#kept?.[figure] ?? 0)) / (covered + lacking);
   }
+}
+
+/** How far apart two points lie at most that are due every so often: a look may come a moment before one is due, and the
+ *  next look as much later. */
+function longestStep(intervalMs) {
+  return 2 * Math.max(intervalMs, config.liveIntervalMs);
 }
 
 function isKnown(figure) {
