@@ -1,7 +1,7 @@
 /* One search for all that has a name: topics, channels, nodes and consumers. The first three are at hand; consumers are
  * asked of every node, so they come a little later. */
 
-import { showAbsent } from "./absence.js";
+import { askForAbsent, showAbsent } from "./absence.js";
 import { apiPath, get, path } from "./api.js";
 import { figureColumn, nameColumn, nodeColumn } from "./column.js";
 import { h, setText } from "./dom.js";
@@ -71,6 +71,7 @@ export function start() {
   if (searched === "") {
     content.append(h("p", { class: "empty" }, "Type a name, or parts of it, into the field at the top of the page."));
     document.getElementById("find").focus();
+    orBanner(() => askForAbsent(() => location.reload()));
     return;
   }
   const kinds = Object.fromEntries(Object.keys(KINDS).map((kind) => [kind, new Kind(KINDS[kind])]));
