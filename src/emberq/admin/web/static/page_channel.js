@@ -24,6 +24,7 @@ const SEEK = "Seek…";
 const REDRIVE = "Redrive…";
 
 export function start() {
+  document.title = `${topic} / ${document.title}`; // channels of many topics have the same name
   const refresh = () => live.refresh();
   const nodes = channelNodeTable({
     onPause: async (figures) => {
