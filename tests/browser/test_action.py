@@ -117,6 +117,7 @@ def test_empty_a_channel(page: Page, cluster: Cluster, topic: str) -> None:
     page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
     expect(page.locator("[data-figure=depth]")).to_have_text("3")
     confirm_by_name(page, "Empty…", "channel")
+    noted(page, f"Emptied channel {topic} / channel.")
     expect(page.locator("[data-figure=depth]")).to_have_text("0")
     assert cluster.depth(topic, "channel") == 0
 
@@ -297,7 +298,8 @@ def test_what_a_seek_would_do_is_said_before_it_is_done(page: Page, cluster: Clu
 def test_seek_is_offered_where_there_is_a_journal(page: Page, cluster: Cluster, topic: str) -> None:
     with page.expect_response(re.compile(f"/api/journal/{topic}$")):
         page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
-    expect(page.get_by_role("button", name="Delete…")).to_be_visible()
+        expect(page.get_by_role("button", name="Delete…")).to_be_visible()
+        expect(page.get_by_role("button", name="Seek…")).to_have_count(0)
     expect(page.get_by_role("button", name="Seek…")).to_have_count(0)
 
 
@@ -323,6 +325,7 @@ def test_a_redrive_says_what_went_what_waits_and_what_could_not(page: Page, clus
     cluster.publish(dead, b"no envelope", *letters)
     page.goto(f"{cluster.admin.url}/topics/{dead}/review")
     dialog = open_dialog(page, "Redrive…")
+    expect(dialog.get_by_role("heading")).to_have_text(f"Redrive channel {dead} / review")
     expect(dialog).to_contain_text("5 messages wait here.")
     submit, count = dialog.locator("button[type=submit]"), dialog.get_by_label("At most")
     expect(count).to_have_value("5")
@@ -338,7 +341,8 @@ def test_redrive_is_offered_where_dead_letters_wait(page: Page, cluster: Cluster
     cluster.publish(topic, b"an ordinary message")
     with page.expect_response(re.compile(f"/api/redrive/{topic}/channel")):
         page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
-    expect(page.get_by_role("button", name="Delete…")).to_be_visible()
+        expect(page.get_by_role("button", name="Delete…")).to_be_visible()
+        expect(page.get_by_role("button", name="Redrive…")).to_have_count(0)
     expect(page.get_by_role("button", name="Redrive…")).to_have_count(0)
 
 

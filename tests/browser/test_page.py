@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.cluster import JOURNALED, Cluster
-from tests.support.pipeline_report import HEARTBEAT, REPORT
+from tests.browser.cluster import JOURNALED, Cluster, running_cluster
+from tests.support.pipeline_report import REPORT
+from tests.support.waiting import wait_until
 
 BODY = b'{"order": 4711}'
 
@@ -124,6 +127,94 @@ def test_channel(page: Page, cluster: Cluster) -> None:
     expect(page.get_by_role("link", name="orders")).to_have_attribute("href", "/topics/orders")
 
 
+def test_a_tab_tells_channels_of_the_same_name_apart(page: Page, cluster: Cluster) -> None:
+    for topic in ("orders", "signups"):
+        cluster.create(topic, "archive")
+        page.goto(f"{cluster.admin.url}/topics/{topic}/archive")
+        expect(page).to_have_title(f"{topic} / archive · nsqadmin")
+
+
+def chart_values(page: Page, title: str) -> Locator:
+    """The newest figures of a chart."""
+    return page.locator(".chart").filter(has_text=title).locator(".chart-value")
+
+
+def rate(shown: str) -> float:
+    """1,234, 0.5 or 12.3K; 0 where none is known."""
+    return 0.0 if shown == "–" else float(shown.replace(",", "").replace("K", "e3"))
+
+
+def test_what_comes_in_and_goes_out_is_counted_in_one_unit(page: Page, cluster: Cluster) -> None:
+    """Two of three channels finish every message, so more comes in than goes out; and the third grows."""
+    topic = "growing"
+    cluster.create(topic, "first", "second", "unread", nodes=(0,))
+    consumers = [cluster.consumer(topic, channel, rdy=1) for channel in ("first", "second")]
+
+    def work() -> None:
+        cluster.publish(topic, BODY)
+        for consumer in consumers:
+            consumer.fin(consumer.read_message())
+
+    page.goto(f"{cluster.admin.url}/topics/{topic}")
+    with again_and_again(work):
+
+        def more_comes_than_goes() -> bool:
+            came, went = map(rate, chart_values(page, "Messages/s").all_text_contents())
+            return came > went > 0
+
+        wait_until(more_comes_than_goes)
+        expect(figure(page, "net")).to_have_text(re.compile(r"^\+\d"))
+        expect(page.locator(".tile").filter(has_text="Net/s")).to_contain_text("doubles in")
+
+
+def test_a_backlog_that_is_worked_off_tells_when_it_will_be_gone(page: Page, cluster: Cluster) -> None:
+    topic = "shrinking"
+    cluster.create(topic, "channel", nodes=(0,))
+    cluster.post(0, f"/mpub?topic={topic}", b"\n".join([b"x"] * 100_000))
+    consumer = cluster.consumer(topic, "channel", rdy=1)
+    page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
+    with again_and_again(lambda: consumer.fin(consumer.read_message())):
+        expect(figure(page, "net")).to_have_text(re.compile(r"^−\d"))
+        expect(page.locator(".tile").filter(has_text="Net/s")).to_contain_text("empty in")
+    consumer.close()
+    cluster.post(0, f"/topic/delete?topic={topic}")
+
+
+def test_a_burst_is_no_spike_among_points_of_longer_time(page: Page, cluster: Cluster, tmp_path: Path) -> None:
+    topic, count, interval_s = "bursting", 900, 3
+    cluster.create(topic, "channel", nodes=(0,))
+    with cluster.with_admin(tmp_path, f"--history-interval={interval_s}s") as other:
+
+        def await_points(least: int) -> None:
+            asked = f"{other.admin.url}/api/history?topic={topic}"
+            wait_until(lambda: len(page.request.get(asked).json()["points"]) >= least, interval_s=0.1)
+
+        await_points(1)
+        page.goto(f"{other.admin.url}/topics/{topic}")
+        expect(figure(page, "messages")).to_have_text("0")
+        cluster.post(0, f"/mpub?topic={topic}", b"\n".join([b"x"] * count))
+        expect(figure(page, "messages")).to_have_text(f"{count}")
+        await_points(3)  # the burst is before the last one
+        label = page.get_by_role("img", name="Messages/s: ").get_attribute("aria-label") or ""
+        (highest,) = re.findall("at most (.*) since", label)
+        assert 0 < rate(highest) <= 1.5 * count / interval_s
+        page.goto("about:blank")  # before nsqadmin goes
+
+
+def test_a_latency_is_shown_when_there_was_something_to_measure(page: Page, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"nsqd_count": 1, "e2e_processing_latency_percentile": (0.99,)}
+    with running_cluster(tmp_path, **options) as cluster:
+        cluster.create("timed", "channel", nodes=(0,))
+        page.goto(f"{cluster.admin.url}/topics/timed/channel")
+        expect(figure(page, "depth")).to_have_text("0")
+        expect(figure(page, "latency")).to_have_text("–")
+        cluster.publish("timed", BODY)
+        consumer = cluster.consumer("timed", "channel", rdy=1)
+        consumer.fin(consumer.read_message())
+        expect(figure(page, "latency")).to_have_text(re.compile(r"^\d.*s$"))
+        page.goto("about:blank")  # before nsqadmin goes
+
+
 def test_dead_letters_and_requeued_messages_are_seen_as_they_happen(page: Page, cluster: Cluster) -> None:
     topic = "failing"
     cluster.create(topic, "strict", "idle")
@@ -131,6 +222,8 @@ def test_dead_letters_and_requeued_messages_are_seen_as_they_happen(page: Page, 
     cluster.post(0, f"/channel/policy?topic={topic}&channel=strict", policy)
     page.goto(f"{cluster.admin.url}/topics/{topic}")
     with giving_up(cluster, topic, "strict"):
+        wait_until(lambda: (cluster.topic(f"{topic}.dead") or {}).get("message_count", 0) > 50)
+        expect(chart_values(page, "Messages/s").last).to_have_text("0")  # what is given up was not worked off
         channel = row(page, "Channels", "strict")
         expect(cell(page, channel, "Dead/s").locator("[data-kind=problem]")).to_be_visible()
         expect(cell(page, channel, "Requeued/s").locator("[data-kind=warning]")).to_be_visible()
@@ -142,19 +235,32 @@ def test_dead_letters_and_requeued_messages_are_seen_as_they_happen(page: Page, 
 @contextmanager
 def giving_up(cluster: Cluster, topic: str, channel: str) -> Iterator[None]:
     """Messages that come all the time, to a consumer that finishes none."""
-    has_ended = threading.Event()
     consumer = cluster.consumer(topic, channel, rdy=1)
 
     def fail() -> None:
-        while not has_ended.is_set():
-            cluster.publish(topic, BODY)
-            consumer.req(consumer.read_message(), 0)
+        cluster.publish(topic, BODY)
+        consumer.req(consumer.read_message(), 0)
 
-    failing = threading.Thread(target=fail)
-    failing.start()
-    yield
-    has_ended.set()
-    failing.join()
+    with again_and_again(fail):
+        yield
+
+
+@contextmanager
+def again_and_again(work: Callable[[], None]) -> Iterator[None]:
+    """Work that goes on beside the test."""
+    has_ended = threading.Event()
+
+    def repeat() -> None:
+        while not has_ended.is_set():
+            work()
+
+    working = threading.Thread(target=repeat)
+    working.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        working.join()
 
 
 def test_nodes(page: Page, cluster: Cluster) -> None:
@@ -227,11 +333,18 @@ def test_pipelines(page: Page, cluster: Cluster) -> None:
     sink.get_by_role("link", name="counts").press("Enter")
     expect(page).to_have_url(re.compile("#query-clickstream-counts$"))
     expect(card.locator(".label")).to_have_text("running")
-    failed = HEARTBEAT | {"state": "failed", "error": "the sink's disk is full"}
+
+
+def test_a_pipeline_that_failed_has_no_rate(page: Page, cluster: Cluster) -> None:
+    page.goto(f"{cluster.admin.url}/pipelines")
+    cluster.publish("emberq.pipelines", json.dumps(REPORT | {"pipeline": "shop"}).encode())
+    card = page.get_by_role("article", name="shop / counts")
+    expect(card.locator("[data-figure=in]")).to_have_text("800")
+    failed = REPORT | {"pipeline": "shop", "state": "failed", "error": "the sink's disk is full"}
     cluster.publish("emberq.pipelines", json.dumps(failed).encode())
     expect(card.locator(".label")).to_have_text("failed")
     expect(card.locator(".problem")).to_contain_text("the sink's disk is full")
-    expect(card.locator("[data-figure=batch]")).to_have_text("250 ms")
+    expect(card.locator("[data-figure=batch]")).to_have_text("1.3 s")
     for name in ("in", "out"):  # nothing comes or goes any more
         expect(card.locator(f"[data-figure={name}]")).to_have_text("–")
 
