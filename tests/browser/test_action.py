@@ -349,7 +349,7 @@ def test_redrive_is_offered_where_dead_letters_wait(page: Page, cluster: Cluster
 def test_a_policy_is_set_leads_to_the_dead_letters_and_is_cleared(page: Page, cluster: Cluster, topic: str) -> None:
     page.goto(f"{cluster.admin.url}/topics/{topic}/channel")
     policy = page.locator("[data-figure=policy]")
-    expect(policy).to_contain_text("None: a message is delivered until a consumer finishes it.")
+    expect(policy).to_contain_text("No policy: a message is delivered until a consumer finishes it.")
     dialog = open_dialog(page, "Set policy…")
     expect(dialog.get_by_label("Then to topic")).to_have_value(f"{topic}.dead")
     dialog.get_by_label("Deliveries at most").fill("1")
@@ -377,7 +377,7 @@ def test_a_policy_is_set_leads_to_the_dead_letters_and_is_cleared(page: Page, cl
     dialog = open_dialog(page, "Clear policy…")
     dialog.get_by_role("button", name="Clear policy").click()
     noted(page, f"Cleared the policy of channel {topic} / channel")
-    expect(policy).to_contain_text("None:")
+    expect(policy).to_contain_text("No policy:")
     assert (cluster.channel(topic, "channel") or {}).get("policy") is None
 
 

@@ -12,8 +12,8 @@ import * as format from "./format.js";
 import { button, label, section, whileInSight } from "./panel.js";
 
 const NO_POLICY =
-  "None: a message is delivered until a consumer finishes it. With a policy, one that fails too often is put aside in a " +
-  "topic of its own.";
+  "No policy: a message is delivered until a consumer finishes it. With a policy, one that fails too often is put " +
+  "aside in a topic of its own.";
 const DIFFERENT = "The nodes do not agree; set it anew to have one policy everywhere.";
 /** What a channel for looking at dead letters is called unless the reader calls it otherwise. */
 export const REVIEW = "review";
