@@ -24,7 +24,7 @@ from tests.support.pipeline_report import REPORT
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 IS_KEPT = bool(os.environ.get("UPDATE_SCREENSHOTS"))
-HISTORY_S = 12.0 if IS_KEPT else 0.5
+HISTORY_S = 30.0 if IS_KEPT else 0.5
 """How long the charts are to reach back."""
 
 DESKTOP = {"viewport": {"width": 1280, "height": 880}, "device_scale_factor": 1.5}
@@ -52,11 +52,10 @@ POLICY = b'{"max_attempts": 5, "dead_letter_topic": "orders.dead"}'
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Busy for a while already."""
-    flags = ("--live-interval=200ms", "--history-interval=200ms")
     # A journaled topic gives up messages only to another one.
     options = {"e2e_processing_latency_percentile": (0.99, 0.95), "journal_topic": (f"^{ORDERS}$", "^orders.dead$")}
     with (
-        running_cluster(tmp_path_factory.mktemp("cluster"), *flags, **options) as cluster,
+        running_cluster(tmp_path_factory.mktemp("cluster"), **options) as cluster,
         Traffic(cluster.tcp_addresses),
     ):
         cluster.create("orders.dead", "review")
@@ -73,11 +72,19 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 def report_progress(cluster: Cluster) -> None:
     """As the queries of a pipeline do it."""
+    well = {"watermark": "", "bad": {}, "failed_rules": {}, "samples": {}, "state_rows": 0, "lag": 0}
+    both = {
+        "graph": [
+            *REPORT["graph"],
+            {"name": "archive", "kind": "sink", "detail": "s3://clicks/per-minute", "uses": ["per_minute"]},
+        ]
+    }
     for batch in range(30):
-        counts = {"query": "live-counts", "batch": batch, "duration_ms": round(900 + 400 * math.sin(batch / 3))}
+        lag = round(120 + 100 * math.sin(batch / 4))
+        counts = {"batch": batch, "duration_ms": round(900 + 400 * math.sin(batch / 3)), "lag": lag}
         archive = {"query": "archive", "batch": batch, "duration_ms": round(300 + 90 * math.sin(batch / 2))}
-        for figures in (counts, archive | {"watermark": "", "bad": {"clicks": 0}}):
-            cluster.publish("emberq.pipelines", json.dumps(REPORT | figures).encode())
+        for figures in (counts, archive | well):
+            cluster.publish("emberq.pipelines", json.dumps(REPORT | both | figures).encode())
 
 
 @pytest.fixture
@@ -128,9 +135,9 @@ def test_dead_letters(browser: Browser, cluster: Cluster, complaints: Complaints
     with open_page(browser, color_scheme="light", **DESKTOP) as page, complaints.watching(page):
         page.goto(f"{cluster.admin.url}/topics/orders.dead/review")
         page.get_by_role("button", name="Peek").click()
-        page.locator(".message").first.scroll_into_view_if_needed()
-        page.locator("#dead-letter-offer").scroll_into_view_if_needed()
+        expect(page.locator("#dead-letter-offer")).to_be_visible()
         settle(page)
+        page.locator("#section-waiting-messages").evaluate("heading => heading.scrollIntoView()")
         page.screenshot(path=folder / "nsqadmin-dead-letters-light.png")
 
 
