@@ -78,6 +78,14 @@ def test_points_are_not_recorded_more_often_than_asked_for() -> None:
     assert [point["time"] for point in recording.points("t")] == [1010.0, 1020.0]
 
 
+def test_a_look_that_took_less_time_than_the_one_before_makes_a_point_too() -> None:
+    recording = Recording()
+    recording.add(topic())
+    recording.add(topic(), after_s=9)
+    recording.add(topic(), after_s=11)
+    assert [point["time"] for point in recording.points("t")] == [1010.0, 1019.0, 1030.0]
+
+
 def test_a_rate_is_the_mean_since_the_point_before_however_often_one_looked() -> None:
     """Or a burst in the last two of ten seconds would look five times as high as it was."""
     recording = Recording()

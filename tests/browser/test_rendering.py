@@ -205,7 +205,7 @@ def test_pipelines_tell_how_they_are(page: Page, stand_in: StandIn) -> None:
     stand_in.documents["pipelines"] = {
         "pipelines": [
             REPORT | known | {"query": "a", "received": now - 3, "watermark": "1970-01-01T00:00:00.000Z"},
-            HEARTBEAT | known | {"query": "b", "received": now - 16},
+            REPORT | known | {"query": "b", "received": now - 16},
             HEARTBEAT | known | {"query": "c", "state": "failed", "error": error["error"], "last_error": error},
             REPORT | known | {"query": "d", "lag": None, "rows_out_per_second": None, "last_error": error},
         ],
@@ -217,9 +217,11 @@ def test_pipelines_tell_how_they_are(page: Page, stand_in: StandIn) -> None:
     expect(well.locator(".label")).to_have_text("running")
     expect(well).to_contain_text("figures are 3 s old")
     expect(well.locator(".problem")).to_be_hidden()
+    expect(well.locator("[data-figure=in]")).not_to_have_text("–")
     expect(well.locator("[data-figure=watermark]")).to_have_text("–")
     expect(silent.locator(".label")).to_have_text("silent")
     expect(silent).to_contain_text("not heard of since")
+    expect(silent.locator("[data-figure=in]")).to_have_text("–")
     expect(failed.locator(".label")).to_have_text("failed")
     expect(failed.locator(".problem")).to_contain_text(HOSTILE)
     expect(mended.locator(".label")).to_have_text("running")

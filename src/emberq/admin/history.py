@@ -45,6 +45,8 @@ MAX_NODES = 500
 """The same for nodes."""
 RECENT_COUNT = 30
 """As many as a sparkline shows."""
+_EARLY_PART = 8
+"""A look that is early by this part of the interval makes the next point: looks take now longer, now less long."""
 _MEAN_COUNT = 3
 """As many as tell where a backlog goes: half a minute."""
 
@@ -94,7 +96,7 @@ class History:
         self._means.add(look.survey)
         if now_ns < self._due_ns:
             return
-        self._due_ns = now_ns + self.interval_ns
+        self._due_ns = now_ns + self.interval_ns - self.interval_ns // _EARLY_PART
         slot = self.point_count % self._size
         self._times_ms[slot] = look.taken_ns // NS_PER_MS
         self.point_count += 1

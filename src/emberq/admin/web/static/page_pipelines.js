@@ -51,10 +51,11 @@ export function start() {
   });
 }
 
-/** Each is [id, title, text(query), what it means]. */
+/** Each is [id, title, text(query, isCurrent), what it means]. A rate is of the present: a query that does not run, or is
+ *  silent, has none, whatever it reported last. */
 const FIGURES = [
-  ["in", "Rows/s in", (query) => format.rate(current(query, "rows_in_per_second")), "As they arrive"],
-  ["out", "Rows/s out", (query) => format.rate(current(query, "rows_out_per_second")), "As they are written"],
+  ["in", "Rows/s in", (query, isCurrent) => format.rate(isCurrent ? query.rows_in_per_second : null), "As they arrive"],
+  ["out", "Rows/s out", (query, isCurrent) => format.rate(isCurrent ? query.rows_out_per_second : null), "As they are written"],
   ["lag", "Lag", (query) => format.integer(query.lag), "Messages that wait in the journals it reads"],
   ["batch", "Last batch", (query) => format.duration(lastDurationNs(query)), "How long it took"],
   ["number", "Batch", (query) => format.integer(query.batch), "Its number"],
@@ -95,7 +96,8 @@ class QueryCard {
   }
 
   show(query, now) {
-    for (const [id, , text] of FIGURES) setText(this.#values.get(id), text(query));
+    const { isCurrent } = stateOf(query, now);
+    for (const [id, , text] of FIGURES) setText(this.#values.get(id), text(query, isCurrent));
     setAttribute(this.#values.get("bad"), "data-kind", query.bad_count > 0 ? "warning" : null);
     this.#showState(query, now);
     const recent = query.recent ?? [];
@@ -191,11 +193,6 @@ function stateOf({ state, received }, now) {
 
 function nameOf(query) {
   return `${query.pipeline} / ${query.query}`;
-}
-
-/** A rate is of the present: a query that does not run has none, whatever it reported last. */
-function current(query, figure) {
-  return (query.state ?? "running") === "running" ? query[figure] : null;
 }
 
 function lastDurationNs(query) {
