@@ -32,7 +32,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -42,7 +42,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from emberq.spark.error import NsqSparkError, OptionError
-from emberq.spark.journal_offset import Positions, from_document, to_document
+from emberq.spark.journal_offset import ANY_NSQD, Positions, from_document, to_document
 from emberq.spark.journal_plan import JournalSurvey, next_step
 from emberq.spark.option import Mode, SourceSettings, Use
 from emberq.spark.pipeline.checkpoint import source_offsets
@@ -182,7 +182,10 @@ def read_topic(
     columns of format("nsq"), and `date` and `hour` of publishing, in UTC; a condition on these leaves out whole
     folders of the archive. `times` leaves out what was published at other times.
 
-    What is archived is looked up at once. The journals are read when the DataFrame is, and up to what they have then.
+    What is archived is looked up at once. The journals are read from there on, up to what they have when the DataFrame
+    runs for the first time; when it runs again it has the same rows. If retention has removed some of them meanwhile,
+    or files of the archive were merged, it fails: call this again.
+
     Raises DataLossError if messages were removed by retention before they were archived, unless `failOnDataLoss` is
     `false`.
     """
@@ -209,7 +212,7 @@ def archived_topic(spark: SparkSession, options: Mapping[str, str], *, archive: 
     done = _last_commit(FileSystem(spark), folder)
     rows = _archived_rows(spark, folder, settings.topics, done)
     archived = {place: position for place, position in done.positions.items() if place.topic in settings.topics}
-    return ArchivedTopic(rows, json.dumps(to_document(_goes_on_at(archived, settings))))
+    return ArchivedTopic(rows, json.dumps(_starting_offsets(archived, settings)))
 
 
 def _settings(options: Mapping[str, str]) -> SourceSettings:
@@ -272,7 +275,8 @@ def _archived_rows(spark: SparkSession, folder: str, topics: Sequence[str], done
     if not roots:
         return _as_messages(spark.createDataFrame([], STORED_COLUMNS))
     for _ in range(MAX_LOOKS):
-        rows = spark.read.schema(STORED_COLUMNS).option("basePath", folder).parquet(*roots)
+        reader = spark.read.schema(STORED_COLUMNS).option("basePath", folder)
+        rows = reader.option("ignoreMissingFiles", "false").parquet(*roots)  # whatever the session says
         listed = {_path_within(file): file for file in rows.inputFiles()}
         counted = _counted(folder, listed, done)
         if counted is not None:
@@ -323,8 +327,12 @@ def _counted(folder: str, listed: Mapping[str, str], done: _Commit) -> set[str] 
     return found - {path for merged, replaced in merges.items() if merged in found for path in replaced}
 
 
-def _goes_on_at(archived: Positions, settings: SourceSettings) -> Positions:
-    """Where to begin in each journal that is there now. What is in neither is lost, and told as such."""
+def _starting_offsets(archived: Positions, settings: SourceSettings) -> dict[str, Any]:
+    """Where to begin in each journal, for startingOffsets. What is in neither is lost, and told as such.
+
+    These may be used much later. So they say that journals which are not there now go on where the archive ends, too,
+    and that any other is read from its first message on: if retention has removed that by then, it is a loss.
+    """
     with closing(JournalSurvey(settings)) as survey:
         journals = survey.first_look()
         gone = survey.gone(archived, journals)
@@ -338,9 +346,11 @@ def _goes_on_at(archived: Positions, settings: SourceSettings) -> Positions:
     ]
     if losses:
         settings.report_loss("; ".join(losses))
+    document = to_document(step.end)
     for place in step.end.keys() - journals.keys():
         _log.warning("%s cannot be asked: of it only what is archived is read", place)
-    return {place: step.end[place] for place in journals}
+        document[place.nsqd][place.topic]["optional"] = True
+    return document | {ANY_NSQD: dict.fromkeys(settings.topics, 0)}
 
 
 def _published_in(times: TimeRange, *, has_folders: bool = False) -> Column:

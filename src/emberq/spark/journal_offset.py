@@ -14,7 +14,11 @@ The options are written as
     2025-01-31T12:00:00Z                         the first message published then or later
     {"10.0.0.1:4151": {"clicks": 1200}}          these offsets
     {"10.0.0.1:4151": {"clicks": {"journal": "0b5f…", "offset": 1200}}}     these offsets, as in a checkpoint
+    {"*": {"clicks": 0}}                         on every nsqd that is not named
     {"clicks": "2025-01-31T12:00:00Z", "orders": "latest"}                  for each topic one of the first three
+
+An offset with a uuid is that of the journal, wherever its nsqd is now. With `"optional": true` the journal may be away,
+as that of an nsqd that is archived and was taken down; the offset counts if it comes back.
 """
 
 from __future__ import annotations
@@ -102,6 +106,8 @@ class Named:
 
     offset: int
     journal: str | None = None
+    is_optional: bool = False
+    """Whether the journal may be away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +117,8 @@ class ByTopic:
     topics: Mapping[str, Edge | Moment]
 
 
+ANY_NSQD = "*"
+"""In the place of an address: every nsqd that is not named."""
 Offsets = dict[Place, Named]
 Start = Edge | Moment | ByTopic | Offsets
 
@@ -161,8 +169,9 @@ def _parse_offsets(document: Mapping[str, Any]) -> Offsets:
 
 
 def _parse_named(value: Any, *, where: str) -> Named:
-    journal = None
+    journal, is_optional = None, False
     if isinstance(value, dict):
+        is_optional = value.get("optional") is True and "journal" in value
         value, journal = value.get("offset"), value.get("journal")
     if type(value) is not int or value < 0:
         raise ValueError(f"at {where}: an offset is a whole number from 0 on")
@@ -171,4 +180,4 @@ def _parse_named(value: Any, *, where: str) -> Named:
             journal = str(UUID(journal))
         except (AttributeError, TypeError, ValueError):
             raise ValueError(f"at {where}: the journal is not a uuid") from None
-    return Named(value, journal)
+    return Named(value, journal, is_optional)

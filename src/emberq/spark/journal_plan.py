@@ -33,7 +33,18 @@ from typing import NamedTuple
 
 from emberq.base.text import format_moment
 from emberq.spark.error import DataLossError, NsqdRefusedError, NsqdUnavailableError, OptionError
-from emberq.spark.journal_offset import ByTopic, Edge, Moment, Named, Place, Position, Positions, Start
+from emberq.spark.journal_offset import (
+    ANY_NSQD,
+    ByTopic,
+    Edge,
+    Moment,
+    Named,
+    Offsets,
+    Place,
+    Position,
+    Positions,
+    Start,
+)
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import SourceSettings
 
@@ -352,9 +363,11 @@ def _pieces(whole: Range, rows_at_most: int) -> list[Range]:
 def start_positions(
     start: Start, journals: Mapping[Place, JournalExtent], survey: JournalSurvey, *, fail_on_data_loss: bool
 ) -> Positions:
-    """Where to begin in each journal."""
+    """Where to begin in each journal, and in those that may be away: a stream reads them when they are back."""
     named = partial(_named_start, fail_on_data_loss=fail_on_data_loss)
-    return _positions(start, journals, survey, named, option="startingOffsets")
+    found = _positions(start, journals, survey, named, option="startingOffsets")
+    away = _not_there(start, journals) if isinstance(start, dict) else {}
+    return found | {place: Position(each.journal or "", each.offset) for place, each in away.items()}
 
 
 def end_positions(end: Start, journals: Mapping[Place, JournalExtent], survey: JournalSurvey) -> Positions:
@@ -382,7 +395,7 @@ def _positions(
             case Moment(timestamp_ns):
                 offset = survey.offset_at(journal, timestamp_ns)
             case dict() as offsets:
-                offset = offset_of(offsets.get(place), journal)
+                offset = offset_of(_named_for(journal, offsets), journal)
         if offset is not None:
             positions[place] = Position(journal.uuid, offset)
     topics = {place.topic for place in journals}
@@ -391,11 +404,28 @@ def _positions(
         raise OptionError(
             f'option "{option}" names topic {absent[0]}, which is not read here; there are: {", ".join(sorted(topics))}'
         )
-    unknown = sorted(set(where) - set(journals)) if isinstance(where, dict) else []
+    missing = _not_there(where, journals) if isinstance(where, dict) else {}
+    unknown = sorted(place for place, named in missing.items() if not named.is_optional)
     if unknown:
         known = ", ".join(f"{place.topic} on {place.nsqd}" for place in sorted(journals)) or "none"
         raise OptionError(f'option "{option}" names {unknown[0]}, which is not read here; there are: {known}')
     return positions
+
+
+def _named_for(journal: JournalExtent, offsets: Offsets) -> Named | None:
+    """What an option says of a journal: by its uuid, which an nsqd takes along when it moves, or by its place."""
+    by_uuid = next((named for named in offsets.values() if named.journal == journal.uuid), None)
+    return by_uuid or offsets.get(journal.place) or offsets.get(Place(ANY_NSQD, journal.place.topic))
+
+
+def _not_there(offsets: Offsets, journals: Mapping[Place, JournalExtent]) -> Offsets:
+    """What an option says of journals that are not there, or not to be read."""
+    found = {journal.uuid for journal in journals.values()}
+    return {
+        place: named
+        for place, named in offsets.items()
+        if place not in journals and place.nsqd != ANY_NSQD and named.journal not in found
+    }
 
 
 def _named_end(named: Named | None, journal: JournalExtent) -> int | None:
@@ -406,11 +436,17 @@ def _named_start(named: Named | None, journal: JournalExtent, *, fail_on_data_lo
     if named is None:
         return journal.first_offset
     offset = _checked(named, journal, option="startingOffsets")
-    if offset < journal.first_offset and fail_on_data_loss:
-        raise DataLossError(
-            f'option "startingOffsets": {journal.place} begins at offset {journal.first_offset}, what was before it '
-            f'was removed by retention; begin there, or set option "failOnDataLoss" to "false"'
+    if offset < journal.first_offset:
+        text = (
+            f'option "startingOffsets": {journal.place} begins at offset {journal.first_offset}, what was from offset '
+            f"{offset} on was removed by retention"
         )
+        if fail_on_data_loss:
+            raise DataLossError(
+                f"{text}; begin there, call read_topic again if it made this DataFrame (an archive may have more by "
+                'now), or set option "failOnDataLoss" to "false"'
+            )
+        _log.warning("%s", text)
     return max(offset, journal.first_offset)
 
 

@@ -113,7 +113,10 @@ class RangeReader:
 
     def _refused(self, refusal: NsqdRefusedError) -> list[ArrowBatch]:
         if refusal.code == "OFFSET_GONE":
-            return self._lost(min(refusal.facts["first_offset"], self._wanted.end), "retention has removed them")
+            reason = "retention has removed them"
+            if self._settings.end is not None:
+                reason += "; make the DataFrame again to read what is there now, in an archive or in journals"
+            return self._lost(min(refusal.facts["first_offset"], self._wanted.end), reason)
         if refusal.code == "OFFSET_AHEAD":
             return self._lost(self._wanted.end, f"the journal ends at offset {refusal.facts['next_offset']}")
         if refusal.code in ("TOPIC_NOT_FOUND", "TOPIC_NOT_JOURNALED"):

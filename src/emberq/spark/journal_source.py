@@ -201,7 +201,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
         """How far the journals reach, for the query's metrics."""
-        journals = self._journals if self._available is None else self._available
+        journals = self._known()
         return to_document({place: Position(each.uuid, each.end_offset) for place, each in journals.items()})
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -241,7 +241,10 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._cursor is None:
             self._cursor = RetentionCursor(self._settings.channel, self._opened().book)
-        self._cursor.move_to(positions)
+        self._cursor.move_to({place: at for place, at in positions.items() if place in self._known()})
+
+    def _known(self) -> dict[Place, JournalExtent]:
+        return self._journals if self._available is None else self._available
 
 
 def _partitions(

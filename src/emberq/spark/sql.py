@@ -11,7 +11,7 @@ Messages that are no rows of a topic's view are counted while a statement reads 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -19,6 +19,7 @@ from typing import Any, Generic, TypeVar
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StructType
 
 from emberq.base.text import format_moment
 from emberq.spark.archive import TimeRange, read_topic
@@ -68,6 +69,9 @@ class SqlConsole:
         self._spark = spark
         self._topics: set[str] = set()
         """The views of topics whose messages are judged."""
+        self._definitions: dict[str, Callable[[], None]] = {}
+        """What makes the view of each topic."""
+        self._has_run = False
 
     def add_topic(
         self,
@@ -84,21 +88,35 @@ class SqlConsole:
         An empty `schema` is derived from the newest messages. With `times` the view has only what was published then.
         """
         view = re.sub(r"[^A-Za-z0-9_]", "_", topic)
+        options = {**access, "topic": topic}
         with _explained():
-            options = {**access, "topic": topic}
-            messages = self._messages(options, archive, times)
-            if raw:
-                rows = messages.selectExpr("*", "CAST(body AS STRING) AS text")
-            else:
+            columns = None
+            if not raw:
                 columns = struct_of(schema) if schema else newest_schema(self._spark, options)
                 if not columns.fields:
                     raise StatementError(f"the messages of {topic} are no JSON objects; take them raw")
-                source = Source(topic=(topic,))
-                found = judged(messages, source, columns)
-                self._add_unparsed(view, found)
-                rows = good_rows(found.observe(view, *counts(source)), columns)
-                self._topics.add(view)
-            rows.createOrReplaceTempView(view)
+            self._definitions[view] = lambda: self._define(view, self._messages(options, archive, times), columns)
+            self._definitions[view]()
+
+    def _define(self, view: str, messages: DataFrame, columns: StructType | None) -> None:
+        """Make the view of a topic's messages: with these columns, or raw."""
+        if columns is None:
+            rows = messages.selectExpr("*", "CAST(body AS STRING) AS text")
+        else:
+            source = Source(topic=(view,))
+            found = judged(messages, source, columns)
+            self._add_unparsed(view, found)
+            rows = good_rows(found.observe(view, *counts(source)), columns)
+            self._topics.add(view)
+        rows.createOrReplaceTempView(view)
+
+    def _found(self, statement: str) -> DataFrame:
+        """The rows of a statement over what there is now: a DataFrame that has run once gives the same rows again."""
+        if self._has_run:
+            for define in self._definitions.values():
+                define()
+        self._has_run = True
+        return self._spark.sql(statement)
 
     def _messages(self, options: Mapping[str, str], archive: str | None, times: TimeRange | None) -> DataFrame:
         if archive is not None:
@@ -125,7 +143,7 @@ class SqlConsole:
     def rows(self, statement: str, *, max_rows: int) -> Result[tuple[Any, ...]]:
         """The rows of a statement, as values."""
         with _explained():
-            found = self._spark.sql(statement)
+            found = self._found(statement)
             wanted = found.limit(max_rows + 1)
             rows = [tuple(row) for row in wanted.collect()]
             return _cut(found.columns, rows, max_rows, self._unparsed(wanted))
@@ -133,7 +151,7 @@ class SqlConsole:
     def json_lines(self, statement: str, *, max_rows: int) -> Result[str]:
         """The rows of a statement, each as a JSON object on one line. A value that is null has no key."""
         with _explained():
-            found = self._spark.sql(statement)
+            found = self._found(statement)
             if not found.columns:  # a statement without a result, such as CREATE VIEW
                 return Result(found.columns, [], is_cut=False)
             lines = found.limit(max_rows + 1).select(F.to_json(F.struct("*")))
