@@ -156,19 +156,20 @@ class HttpPeer:
             return self._ask("GET", path, query)
 
     def get_json(self, path: str, **query: str | int) -> Any:
-        """The JSON in the answer to a GET."""
+        """The JSON in the answer to a GET; that in its `data`, where an NSQ before 1.0 answers."""
         answer = self.get(path, **query)
         try:
-            return json.loads(answer.body)
+            document = json.loads(answer.body)
         except ValueError as error:
             raise NsqdUnavailableError(self.address, f"the answer to {path} is not JSON") from error
+        return document.get("data", document) if isinstance(document, dict) else document
 
-    def post(self, path: str, query: Mapping[str, str | int]) -> NsqdAnswer:
-        """The answer to a POST without a body."""
-        return self._ask("POST", path, query)
+    def post(self, path: str, query: Mapping[str, str | int], body: bytes | None = None) -> NsqdAnswer:
+        """The answer to a POST."""
+        return self._ask("POST", path, query, body)
 
-    def _ask(self, method: str, path: str, query: Mapping[str, str | int]) -> NsqdAnswer:
-        self.send(method, path, query=query, body=None, headers={})
+    def _ask(self, method: str, path: str, query: Mapping[str, str | int], body: bytes | None = None) -> NsqdAnswer:
+        self.send(method, path, query=query, body=body, headers={})
         return self.receive()
 
     def send(
@@ -177,7 +178,7 @@ class HttpPeer:
         path: str,
         *,
         query: Mapping[str, str | int],
-        body: Iterable[bytes | memoryview] | None,
+        body: bytes | Iterable[bytes | memoryview] | None,
         headers: Mapping[str, str],
     ) -> None:
         """Send a request. `receive` returns its answer."""
@@ -309,7 +310,7 @@ class AddressBook:
                 _log.warning("nsqlookupd %s", failure)
                 failures.append(failure)
                 continue
-            for node in document.get("data", document)["producers"]:
+            for node in document["producers"]:
                 nodes.setdefault(self._address_of(node), []).extend(node["topics"])
         if len(failures) == len(self._access.lookupds):
             raise failures[0]

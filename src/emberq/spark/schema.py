@@ -45,32 +45,19 @@ from emberq.spark.error import OptionError, SchemaError
 
 TIMESTAMP = pa.timestamp("us", "UTC")
 
-MESSAGE_SCHEMA = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("nsqd", StringType()),
-        StructField("offset", LongType()),
-        StructField("id", StringType()),
-        StructField("timestamp", TimestampType()),
-        StructField("attempts", IntegerType()),
-        StructField("body", BinaryType()),
-    ]
-)
-
-ARROW_SCHEMA = pa.schema(
-    [
-        pa.field("topic", pa.string()),
-        pa.field("nsqd", pa.string()),
-        pa.field("offset", pa.int64()),
-        pa.field("id", pa.string()),
-        pa.field("timestamp", TIMESTAMP),
-        pa.field("attempts", pa.int32()),
-        pa.field("body", pa.binary()),
-    ]
-)
-
-
-COLUMNS = tuple(MESSAGE_SCHEMA.fieldNames())
+_COLUMNS: dict[str, tuple[DataType, pa.DataType]] = {
+    "topic": (StringType(), pa.string()),
+    "nsqd": (StringType(), pa.string()),
+    "offset": (LongType(), pa.int64()),
+    "id": (StringType(), pa.string()),
+    "timestamp": (TimestampType(), TIMESTAMP),
+    "attempts": (IntegerType(), pa.int32()),
+    "body": (BinaryType(), pa.binary()),
+}
+"""The types of each column, in Spark and in Arrow."""
+COLUMNS = tuple(_COLUMNS)
+MESSAGE_SCHEMA = StructType([StructField(name, kind) for name, (kind, _) in _COLUMNS.items()])
+ARROW_SCHEMA = pa.schema([pa.field(name, kind) for name, (_, kind) in _COLUMNS.items()])
 
 
 def schema_of(columns: Collection[str]) -> StructType:

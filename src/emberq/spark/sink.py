@@ -71,22 +71,12 @@ class PublishRequest:
     sequence: int = 0
     defer_ms: int = 0
 
-    @property
-    def path(self) -> str:
-        return "/pub" if self.defer_ms else "/mpub"
-
-    @property
-    def query(self) -> dict[str, str | int]:
-        if self.defer_ms:
-            return {"topic": self.topic, "defer": self.defer_ms}
-        return {"topic": self.topic, "binary": "true"}
-
-    @property
-    def headers(self) -> dict[str, str]:
-        length = {"Content-Length": str(sum(map(len, self.parts)))}  # else http.client sends the parts as chunks
-        if not self.producer_id:
-            return length
-        return length | {"X-Emberq-Producer": self.producer_id, "X-Emberq-Sequence": str(self.sequence)}
+    def send(self, peer: HttpPeer) -> None:
+        path, kind = ("/pub", {"defer": self.defer_ms}) if self.defer_ms else ("/mpub", {"binary": "true"})
+        headers = {"Content-Length": str(sum(map(len, self.parts)))}  # else http.client sends the parts as chunks
+        if self.producer_id:
+            headers |= {"X-Emberq-Producer": self.producer_id, "X-Emberq-Sequence": str(self.sequence)}
+        peer.send("POST", path, query={"topic": self.topic, **kind}, body=self.parts, headers=headers)
 
 
 @dataclass(slots=True)
@@ -112,7 +102,7 @@ class MpubPublisher:
         self._lines.rotate(-1)
         line.under_way = publish
         with suppress(NsqdUnavailableError):  # then there is no answer either, and `_settle` sends it again
-            _send(line.peer, publish)
+            publish.send(line.peer)
 
     def flush(self) -> None:
         """Wait until every request is confirmed."""
@@ -134,12 +124,8 @@ class MpubPublisher:
 
 
 def _confirmed(peer: HttpPeer, publish: PublishRequest) -> None:
-    _send(peer, publish)
+    publish.send(peer)
     peer.receive()
-
-
-def _send(peer: HttpPeer, publish: PublishRequest) -> None:
-    peer.send("POST", publish.path, query=publish.query, body=publish.parts, headers=publish.headers)
 
 
 # The body of an MPUB.

@@ -141,14 +141,7 @@ def held_to(
     aside = judged_messages.select(F.struct("*").alias(_MESSAGE), *(at.alias(name) for name, at in columns.items()))
     is_row = F.col(_MESSAGE)[_REASON].isNull()
     found = aside.select(f"{_MESSAGE}.*", F.when(is_row, failed_rules(rules)).alias(FAILED))
-    where = F.concat(
-        F.lit(f"source {name}: the message at topic "),
-        "topic",
-        F.lit(" on nsqd "),
-        "nsqd",
-        F.lit(", offset "),
-        "offset",
-    )
+    where = F.concat(F.lit(f"source {name}: the message at topic "), _place(" on nsqd "))
     dropped = F.concat(F.lit("does not meet "), first_failed(rules, RuleAction.DROP))
     return found.where(or_raised(rules, where)).withColumn(_REASON, F.coalesce(_REASON, dropped))
 
@@ -198,9 +191,14 @@ def counts(source: Source) -> Sequence[Column]:
 def samples_of(source: Source) -> Sequence[Column]:
     """Samples of its bad records, and of the messages that fail each rule."""
     text = F.substring(F.make_valid_utf8(F.col("body").cast("string")), 1, MAX_SHOWN_CHARS)
-    shown = F.concat("topic", F.lit(" on "), "nsqd", F.lit(", offset "), "offset", F.lit(": "), text)
+    shown = F.concat(_place(" on "), F.lit(": "), text)
     is_bad, reason = F.col(_REASON).isNotNull(), F.concat(_REASON, F.lit("; "), shown)
     return samples(is_bad, reason, SAMPLES), *rule_samples(source.expect, shown)
+
+
+def _place(on: str) -> Column:
+    """Where a message is, for those who read of it."""
+    return F.concat("topic", F.lit(on), "nsqd", F.lit(", offset "), "offset")
 
 
 def lines_of(text: str) -> list[str]:
@@ -316,10 +314,9 @@ def _raised(text: Column, source: Source, schema: StructType, name: str) -> Colu
     """An error that names the new fields. Where they are to be added, a field that is null says nothing yet."""
     keys = _new_keys(text, schema)
     if source.schema_evolution is SchemaEvolution.FAIL:
-        where = F.concat(F.lit("topic "), "topic", F.lit(" on nsqd "), "nsqd", F.lit(", offset "), "offset")
         told = F.concat(
-            F.lit(f"source {name}: the message at "),
-            where,
+            F.lit(f"source {name}: the message at topic "),
+            _place(" on nsqd "),
             F.lit(" has fields that the schema does not have: "),
             F.array_join(keys, ", "),
             F.lit('; add them to the schema, or set schema_evolution to "add", "rescue" or "ignore"'),

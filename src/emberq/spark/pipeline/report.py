@@ -241,10 +241,7 @@ class ProgressPublisher:
         nsqds = self._book.nsqds()
         if not nsqds:
             raise NsqSparkError("nsqlookupd knows no nsqd")
-        peer = self._book.peer(nsqds[0])
-        headers = {"Content-Length": str(len(body))}
-        peer.send("POST", "/pub", query={"topic": self._topic}, body=[body], headers=headers)
-        peer.receive()
+        self._book.peer(nsqds[0]).post("/pub", {"topic": self._topic}, body)
 
 
 def _waiting_at_most(seconds: float, access: Access) -> Access:
