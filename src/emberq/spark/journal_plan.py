@@ -25,6 +25,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from http import HTTPStatus
@@ -164,8 +165,8 @@ class JournalSurvey:
         if found.failures:
             raise found.failures[0]
         raise OptionError(
-            f"no nsqd has {self.wanted()} yet, so whether it has a journal cannot be told; publish to it first, or "
-            'set option "mode"'
+            f"no nsqd has {self._settings.wanted} yet, so whether it has a journal cannot be told; publish to it "
+            'first, or set option "mode"'
         )
 
     def offset_at(self, journal: JournalExtent, timestamp_ns: int) -> int:
@@ -174,12 +175,6 @@ class JournalSurvey:
         found = peer.get_json("/topic/peek", topic=journal.place.topic, offset=format_moment(timestamp_ns), count=1)
         messages = found["messages"]
         return int(messages[0]["offset"] if messages else found["next_offset"])
-
-    def wanted(self) -> str:
-        """The topics to be read, for messages."""
-        if self._settings.topic_pattern is not None:
-            return f"a topic of the pattern {self._settings.topic_pattern}"
-        return f"topic {', '.join(self._settings.topics)}"
 
     def _discover(self) -> None:
         self._places = self.book.places(topics=self._settings.topics, pattern=self._settings.topic_pattern)
@@ -358,6 +353,15 @@ def _pieces(whole: Range, rows_at_most: int) -> list[Range]:
 
 
 # Start and end.
+
+
+def batch_ranges(settings: SourceSettings) -> tuple[list[Range], dict[Place, JournalExtent]]:
+    """The ranges from start to end of a batch, and the journals. Raises what `JournalSurvey.first_look` does."""
+    assert settings.end is not None  # noqa: S101 - a batch has one
+    with closing(JournalSurvey(settings)) as survey:
+        journals = survey.first_look()
+        start = start_positions(settings.start, journals, survey, fail_on_data_loss=settings.fail_on_data_loss)
+        return ranges_between(start, end_positions(settings.end, journals, survey)), journals
 
 
 def start_positions(

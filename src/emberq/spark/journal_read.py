@@ -23,15 +23,7 @@ import pyarrow as pa
 
 from emberq.spark.error import NsqdRefusedError, NsqdUnavailableError, OptionError
 from emberq.spark.journal_columns import ArrowBatch, decode, record_batches
-from emberq.spark.journal_offset import parse_start
-from emberq.spark.journal_plan import (
-    JournalExtent,
-    JournalSurvey,
-    Range,
-    end_positions,
-    ranges_between,
-    start_positions,
-)
+from emberq.spark.journal_plan import JournalExtent, JournalSurvey, Range, batch_ranges
 from emberq.spark.nsqd_http import HttpPeer, NsqdAnswer, patiently
 from emberq.spark.option import SourceSettings, Use
 from emberq.wire.journal_batch import seed_of
@@ -163,7 +155,7 @@ def newest_bodies(options: Mapping[str, str], *, count: int) -> list[bytes]:
     with closing(JournalSurvey(settings)) as survey:
         journals = survey.first_look()
     if not journals:
-        raise OptionError(f"no nsqd has {survey.wanted()}")
+        raise OptionError(f"no nsqd has {settings.wanted}")
     return [
         body
         for journal in journals.values()
@@ -182,8 +174,8 @@ class JournalReplay:
 
     def __init__(self, options: Mapping[str, str], *, start: str, end: str) -> None:
         """`options` are those of format("nsq"); `start` and `end` are written as startingOffsets is."""
-        self._settings = SourceSettings.of(dict(options) | {"columns": "body"}, Use.BATCH)
-        self._start, self._end = parse_start(start), parse_start(end)
+        between = {"startingOffsets": start, "endingOffsets": end}
+        self._settings = SourceSettings.of({**options, **between, "columns": "body"}, Use.BATCH)
         self._ranges: list[Range] = []
 
     @property
@@ -193,13 +185,9 @@ class JournalReplay:
 
     def prepare(self) -> None:
         """Find the ranges to read. NsqSparkError if nsqds do not tell them."""
-        settings = self._settings
-        with closing(JournalSurvey(settings)) as survey:
-            journals = survey.first_look()
-            if not journals:
-                raise OptionError(f"no nsqd has {survey.wanted()}")
-            start = start_positions(self._start, journals, survey, fail_on_data_loss=settings.fail_on_data_loss)
-            self._ranges = ranges_between(start, end_positions(self._end, journals, survey))
+        self._ranges, journals = batch_ranges(self._settings)
+        if not journals:
+            raise OptionError(f"no nsqd has {self._settings.wanted}")
 
     def bodies(self) -> Iterator[list[bytes]]:
         """The bodies of the messages, nsqd by nsqd, in portions."""

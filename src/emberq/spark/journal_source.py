@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +35,7 @@ from emberq.spark.journal_plan import (
     JournalExtent,
     JournalSurvey,
     Range,
-    end_positions,
+    batch_ranges,
     next_step,
     ranges_between,
     rows_within,
@@ -108,13 +107,8 @@ class JournalBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Called on the driver, once for each scan."""
-        settings = self._settings
-        assert settings.end is not None  # noqa: S101 - a batch has one
-        with closing(JournalSurvey(settings)) as survey:
-            journals = survey.first_look()
-            start = start_positions(settings.start, journals, survey, fail_on_data_loss=settings.fail_on_data_loss)
-            end = end_positions(settings.end, journals, survey)
-        return _partitions(start, end, journals, settings)
+        ranges, journals = batch_ranges(self._settings)
+        return _partitions(ranges, journals, self._settings)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Called in a task."""
@@ -208,7 +202,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The ranges of a micro-batch. After a restart Spark calls this first, with offsets of the checkpoint."""
         if not self._journals:
             self._journals = self._opened().look()
-        return _partitions(from_document(start), from_document(end), self._journals, self._settings)
+        ranges = ranges_between(from_document(start), from_document(end))
+        return _partitions(ranges, self._journals, self._settings)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Called when Spark plans the next batch."""
@@ -248,14 +243,11 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _partitions(
-    start: Positions, end: Positions, journals: dict[Place, JournalExtent], settings: SourceSettings
+    ranges: list[Range], journals: dict[Place, JournalExtent], settings: SourceSettings
 ) -> list[InputPartition]:
     found_at = {journal.uuid: journal for journal in journals.values()}
-    pieces = split(
-        ranges_between(start, end),
-        rows_per_partition=settings.rows_per_partition,
-        min_partitions=settings.min_partitions,
-    )
+    rows_per_partition, min_partitions = settings.rows_per_partition, settings.min_partitions
+    pieces = split(ranges, rows_per_partition=rows_per_partition, min_partitions=min_partitions)
     return [_partition(piece, found_at.get(piece.journal)) for piece in pieces]
 
 

@@ -420,6 +420,12 @@ class SourceSettings:
     fetch_bytes: int
     discovery_interval_s: float
 
+    @property
+    def wanted(self) -> str:
+        """The topics to be read, for messages."""
+        by_name = f"topic {', '.join(self.topics)}"
+        return by_name if self.topic_pattern is None else f"a topic of the pattern {self.topic_pattern}"
+
     def report_loss(self, text: str) -> None:
         """Messages that were to be read are gone: DataLossError, or a line in the log if the options allow it."""
         if self.fail_on_data_loss:
