@@ -31,7 +31,6 @@ TESTED_ELSEWHERE = {
     "cli/replay.py": "spark/pipeline/test_commands.py",
     "cli/sql.py": "spark/test_sql.py",
     # Steps of one way that a row takes through Spark, tested where it ends.
-    "spark/channel_segment.py": "spark/test_channel_spool.py",
     "spark/journal_offset.py": "spark/test_journal_plan.py",
     "spark/schema.py": "spark/test_journal_columns_batch.py",
     "spark/pipeline/check.py": "spark/pipeline/test_toml_file.py",
@@ -58,7 +57,7 @@ SHARED_CLASS_NAMES = {
     "Java": "Py4J finds the interfaces of a listener in a nested class of this name",
 }
 
-MODULE_LIMIT = 250
+MODULE_LIMIT = 249
 """As many as there are. A new one needs a reason that stands in its first sentence."""
 
 VAGUE = re.compile(r"\b(nobody|somebody|whoever|everybody|anybody)\b", re.IGNORECASE)

@@ -13,9 +13,8 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from emberq.client.config import ClientConfig
-from emberq.spark.channel_frames import frames_of
+from emberq.spark.channel_frames import Messages, frames_of
 from emberq.spark.channel_receiver import MAX_UNTAKEN_BYTES, ReceiverConnection
-from emberq.spark.channel_segment import Messages
 from emberq.spark.channel_spool import Spool
 from emberq.spark.journal_offset import Place
 from emberq.wire import command

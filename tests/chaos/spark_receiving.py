@@ -26,7 +26,7 @@ def main() -> None:
     task = json.loads(sys.argv[1])
     options, rows = task["options"], Path(task["folder"]) / "rows"
     rows.mkdir(exist_ok=True)
-    reader = ChannelStreamReader(SourceSettings.of(options, Use.STREAM), spool=options["spool"])
+    reader = ChannelStreamReader(SourceSettings.of(options, Use.STREAM))
     end = reader.initialOffset()
     if task["is_last"]:
         reader.prepareForTriggerAvailableNow()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from emberq.spark.channel_frames import frames_of
-from emberq.spark.channel_segment import Messages
+from emberq.spark.channel_frames import Messages, frames_of
 from emberq.spark.journal_offset import Place
 from emberq.wire.frame import FRAME_HEADER, MESSAGE, WireMessage, encode_message
 

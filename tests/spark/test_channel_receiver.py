@@ -10,8 +10,7 @@ import pytest
 
 from emberq.spark.channel_frames import rows
 from emberq.spark.channel_receiver import ChannelReceiver
-from emberq.spark.channel_segment import read_segment
-from emberq.spark.channel_spool import Spool
+from emberq.spark.channel_spool import Spool, read_segment
 from emberq.spark.option import SourceSettings, Use
 from tests.spark.conftest import StartNsqd
 from tests.support.journal_nsqd import JournalNsqd

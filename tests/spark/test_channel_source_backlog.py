@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
 from emberq.embedded import EmbeddedThread
-from emberq.spark.channel_source import ChannelBacklog
+from emberq.spark.channel_source import backlog
+from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import SourceSettings, Use
 from tests.support.cluster_rig import DEAD
 from tests.support.embedded import create, post, publish
@@ -22,12 +24,9 @@ def nsq() -> Iterator[EmbeddedThread]:
 
 
 def count(**options: str) -> int | None:
-    settings = {"topic": "t", "channel": "spark", "mode": "channel", **options}
-    backlog = ChannelBacklog(SourceSettings.of(settings, Use.STREAM))
-    try:
-        return backlog.count()
-    finally:
-        backlog.close()
+    settings = SourceSettings.of({"topic": "t", "channel": "spark", "mode": "channel", **options}, Use.STREAM)
+    with closing(AddressBook(settings.access)) as book:
+        return backlog(settings, book)
 
 
 def test_messages_of_all_nsqds_are_counted_for_one_channel(nsq: EmbeddedThread) -> None:

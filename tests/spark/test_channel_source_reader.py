@@ -38,8 +38,8 @@ class Readers:
         self._made: list[ChannelStreamReader] = []
 
     def make(self, **more: str) -> ChannelStreamReader:
-        settings = SourceSettings.of(self._options | more, Use.STREAM)
-        reader = ChannelStreamReader(settings, spool=str(self._folder))
+        options = self._options | {"spool": str(self._folder)} | more
+        reader = ChannelStreamReader(SourceSettings.of(options, Use.STREAM))
         self._made.append(reader)
         return reader
 
@@ -182,9 +182,9 @@ def test_a_segment_that_is_gone_is_told(nsq: EmbeddedThread, readers: Readers) -
 
 @pytest.mark.parametrize("name", ["channel", "spool"])
 def test_an_option_that_is_missing_is_named(options: dict[str, str], name: str, tmp_path: Path) -> None:
-    given = {key: text for key, text in options.items() if key != name}
+    given = {key: text for key, text in (options | {"spool": str(tmp_path)}).items() if key != name}
     with pytest.raises(OptionError, match=f'option "{name}" is missing'):
-        ChannelStreamReader(SourceSettings.of(given, Use.STREAM), spool=None if name == "spool" else str(tmp_path))
+        ChannelStreamReader(SourceSettings.of(given, Use.STREAM))
 
 
 def test_an_nsqd_that_does_not_answer_is_told_at_once_and_leaves_the_spool_free(

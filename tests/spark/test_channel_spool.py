@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from emberq.spark import channel_spool
 from emberq.spark.channel_frames import keys
-from emberq.spark.channel_segment import read_segment
-from emberq.spark.channel_spool import Spool
+from emberq.spark.channel_spool import Spool, read_segment
 from emberq.spark.error import OptionError
 from emberq.spark.journal_offset import Place
 from tests.spark.message_frames import HERE, array, frame, messages
@@ -32,7 +32,7 @@ def numbers(spool: Spool) -> list[int]:
 def known(spool: Spool, *wanted: int, origin: Place = HERE) -> list[int]:
     """Which of these messages are known to be stored."""
     key_of = {number: keys(array(frame(number)))[0].as_py() for number in wanted}
-    found = spool.known_keys(keys(array(*map(frame, wanted))), origin=origin, first_ns=min(wanted), last_ns=max(wanted))
+    found = spool.known_keys(messages(*wanted, origin=origin))
     return [number for number, key in key_of.items() if key in found]
 
 
@@ -165,3 +165,24 @@ def test_storing_and_looking_up_go_on_while_committed_segments_go(tmp_path: Path
         committing.join()
         spool.prune(before=60)
         assert spool.first_number == spool.next_number == 60
+
+
+def test_the_files_of_a_spool_are_those_that_its_description_shows(tmp_path: Path) -> None:
+    """Written here with Arrow alone: spools outlive the edition that made them."""
+    key = keys(array(frame(1)))[0].as_py()
+    for name, column, value, time_ns in (
+        ("000000000000-000000000006-1.keys", "key", key, "1"),
+        ("000000000007-1.arrow", "frame", frame(2), "2"),
+    ):
+        schema = pa.schema([pa.field(column, pa.binary(), nullable=False)])
+        metadata = {"topic": HERE.topic, "nsqd": HERE.nsqd, "first_ns": time_ns, "last_ns": time_ns}
+        with pa.ipc.new_file(tmp_path / name, schema) as writer:
+            writer.write_batch(pa.record_batch([[value]], schema=schema), custom_metadata=metadata)
+    (tmp_path / "spool.json").write_text('{"spool": "0b5f6a52-0000-4000-8000-000000000001"}')
+    with Spool(tmp_path) as spool:
+        assert (spool.uuid, spool.first_number, spool.next_number) == ("0b5f6a52-0000-4000-8000-000000000001", 7, 8)
+        assert (spool.key_count, spool.newest_ns(HERE)) == (1, 2)
+        assert known(spool, 1, 2, 3) == [1, 2]
+        assert [each.frames.to_pylist() for each in read_segment(spool.segments[0].path)] == [[frame(2)]]
+        spool.append([messages(3)])
+    assert (tmp_path / "000000000008-1.arrow").exists()

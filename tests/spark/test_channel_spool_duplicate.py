@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from emberq.spark.channel_frames import Arrived
-from emberq.spark.channel_segment import Messages
+from emberq.spark.channel_frames import Arrived, Messages
 from emberq.spark.channel_spool import Spool, without_stored
 from emberq.spark.journal_offset import Place
 from tests.spark.message_frames import HERE, array, frame, messages
@@ -36,7 +35,7 @@ def frames_in(batches: Sequence[Messages]) -> list[bytes]:
 
 def test_messages_that_were_delivered_before_are_looked_up(spool: Spool) -> None:
     fresh = without_stored([arrived(frame(3, attempts=2), frame(4, attempts=2), frame(5))], spool)
-    assert frames_in(fresh) == [frame(4, attempts=2), frame(5)]
+    assert frames_in(fresh) == [frame(5), frame(4, attempts=2)]
 
 
 def test_after_a_crash_of_nsqd_messages_are_looked_up_that_seem_to_be_new(spool: Spool) -> None:
@@ -54,7 +53,7 @@ def test_a_message_with_the_id_of_another_is_not_taken_for_it(spool: Spool) -> N
 def test_a_message_that_comes_twice_at_the_same_time_is_stored_once(spool: Spool) -> None:
     early, late = arrived(frame(7), frame(8, attempts=2)), arrived(frame(7, attempts=2), frame(8, attempts=3))
     assert frames_in(without_stored([early, late], spool)) == [frame(7), frame(8, attempts=2)]
-    assert frames_in(without_stored([late, early], spool)) == [frame(8, attempts=3), frame(7)]
+    assert frames_in(without_stored([late, early], spool)) == [frame(7), frame(8, attempts=3)]
 
 
 def test_a_batch_of_which_all_is_stored_is_left_out(spool: Spool) -> None:

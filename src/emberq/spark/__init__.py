@@ -15,8 +15,7 @@ it; `read_topic` reads topics together with their archive.
     journal_offset     positions in journals: checkpoints and startingOffsets
     channel_source     Spark's reader of a channel
     channel_receiver   a channel received into a spool on the driver
-    channel_spool      the spool: each message stored once, batches read again
-    channel_segment    the files of a spool
+    channel_spool      the spool and its files: each message stored once, batches read again
     channel_frames     message frames as Arrow arrays
     sink               rows written to topics
     java               the Java that Spark runs on, its launcher and class archive

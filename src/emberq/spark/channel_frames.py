@@ -102,6 +102,13 @@ def _data_of(column: pa.BinaryArray) -> pa.Buffer:
     return data if data is not None else pa.py_buffer(b"")
 
 
+class Messages(NamedTuple):
+    """Messages of one topic and nsqd, in their frames."""
+
+    origin: Place
+    frames: pa.BinaryArray
+
+
 class Arrived(NamedTuple):
     """Messages that one connection has received: at least one."""
 

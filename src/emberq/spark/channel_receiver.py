@@ -132,40 +132,39 @@ class ChannelLink:
     """All connections to one nsqd for one topic. Owned by a receiver, from `connect` until it is closed or lost."""
 
     def __init__(self, origin: Place, on_lost: Callable[[ChannelLink], None]) -> None:
-        """`on_lost` is called when the link ends by itself."""
+        """`on_lost` is called when the link ends by itself, once it has subscribed."""
         self.origin = origin
         self.connections: list[ReceiverConnection] = []
-        """The connections that have subscribed."""
-        self._unsubscribed: list[ReceiverConnection] = []
         self._on_lost = on_lost
-        self._is_over = False
+        self._is_live = False
 
     async def connect(self, config: ClientConfig) -> None:
         """Connect; no message comes yet. Raises what `Connection.open` does."""
         for _ in range(CONNECTIONS):
             receiving = ReceiverConnection(self.origin)
             await receiving.connect(config, on_close=self._on_close)
-            self._unsubscribed.append(receiving)
+            self.connections.append(receiving)
 
     async def subscribe(self, channel: str, *, in_doubt_until_ns: int, on_arrival: Callable[[int], None]) -> None:
         """Subscribe to the channel; messages come when they are asked for. Raises what `Connection.request` does.
 
         An nsqd may allow a channel only so many consumers (`--max-channel-consumers`): one connection is enough.
         """
-        for each in self._unsubscribed:
+        for count, each in enumerate(self.connections):
             each.in_doubt_until_ns = in_doubt_until_ns
             each.on_arrival = on_arrival
             try:
                 await each.connection.request(command.sub(topic=self.origin.topic, channel=channel))
             except ServerError as refusal:
-                if not self.connections:
+                if not count:
                     raise
-                _log.info("nsqd %s allows %d connections: %s", self.origin.nsqd, len(self.connections), refusal)
+                _log.info("nsqd %s allows %d connections: %s", self.origin.nsqd, count, refusal)
+                self.connections, surplus = self.connections[:count], self.connections[count:]
+                await asyncio.gather(*(each.connection.close() for each in surplus))
                 break
-            self.connections.append(each)
         if not all(each.connection.is_open for each in self.connections):  # one may have ended behind its answer
             raise ConnectionLostError(self.origin.nsqd, "lost while subscribing")
-        await asyncio.gather(*(each.connection.close() for each in self._unsubscribed if each not in self.connections))
+        self._is_live = True
 
     def ask(self, *, for_messages: bool) -> None:
         """Ask nsqd for messages, or for none from now on."""
@@ -183,13 +182,13 @@ class ChannelLink:
 
     async def close(self) -> None:
         """Close all connections, without calling `on_lost`."""
-        self._is_over = True
-        await asyncio.gather(*(each.connection.close() for each in {*self.connections, *self._unsubscribed}))
+        self._is_live = False
+        await asyncio.gather(*(each.connection.close() for each in self.connections))
 
     def _on_close(self, lost: Connection, failure: BaseException | None) -> None:
-        if self._is_over or lost not in [each.connection for each in self.connections]:
+        if not self._is_live or lost not in [each.connection for each in self.connections]:
             return
-        self._is_over = True
+        self._is_live = False
         _log.warning("lost nsqd %s: %s", self.origin.nsqd, failure)
         for each in self.connections:
             each.forget()
@@ -268,7 +267,7 @@ class ChannelReceiver:
         if number > self._read_to:
             self._read_to = number
             if not self._loop.is_ended:
-                self._loop.run(self._ask_again)
+                self._loop.run(self._control_flow)
 
     # In the loop.
 
@@ -279,9 +278,6 @@ class ChannelReceiver:
         self._stopping.set()
         if self._receiving is not None:
             await self._receiving
-
-    async def _ask_again(self) -> None:
-        self._control_flow()
 
     async def _receive_or_fail(self) -> None:
         try:
@@ -345,14 +341,14 @@ class ChannelReceiver:
             await link.close()
             raise
         self._links.add(link)
-        self._control_flow()
+        await self._control_flow()
 
     def _lost(self, link: ChannelLink) -> None:
         self._links.discard(link)
         self._spool.put_in_doubt()
         self._connectors[link.origin.topic].lost(link.origin.nsqd)
 
-    def _control_flow(self) -> None:
+    async def _control_flow(self) -> None:
         """Ask for messages, or for none if too many wait to be read."""
         wants_more = not self.is_full and not self._stopping.is_set()
         for link in self._links:
@@ -375,7 +371,7 @@ class ChannelReceiver:
             except TimeoutError:
                 pass  # few are stored as well
             await self._store_what_arrived()
-            self._control_flow()
+            await self._control_flow()
 
     async def _store_what_arrived(self) -> None:
         async with self._storing:
@@ -396,17 +392,9 @@ class ChannelReceiver:
 def tcp_addresses(access: Access) -> list[str]:
     """The TCP addresses of the nsqds whose HTTP addresses the options name. None if the options name nsqlookupds."""
     with closing(AddressBook(access)) as book:
-        return [str(TcpAddress(_host(nsqd), int(_info(book, nsqd)["tcp_port"]))) for nsqd in access.nsqds]
-
-
-def _host(http_address: str) -> str:
-    return parse_tcp_address(http_address.rpartition("://")[2]).host
-
-
-def _info(book: AddressBook, nsqd: str) -> dict[str, int]:
-    document = book.peer(nsqd).get_json("/info")
-    found: dict[str, int] = document.get("data", document)
-    return found
+        ports = {nsqd: int(book.peer(nsqd).get_json("/info")["tcp_port"]) for nsqd in access.nsqds}
+    hosts = {nsqd: parse_tcp_address(nsqd.rpartition("://")[2]).host for nsqd in access.nsqds}
+    return [str(TcpAddress(hosts[nsqd], port)) for nsqd, port in ports.items()]
 
 
 def _client_config(access: Access) -> ClientConfig:

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import accumulate
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,10 +32,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from emberq.spark.channel_frames import rows
 from emberq.spark.channel_receiver import ChannelReceiver
-from emberq.spark.channel_segment import StoredFile, read_segment
-from emberq.spark.channel_spool import Spool
+from emberq.spark.channel_spool import Spool, StoredFile, read_segment
 from emberq.spark.error import NsqdUnavailableError, NsqSparkError, OptionError
-from emberq.spark.journal_offset import Place
 from emberq.spark.nsqd_http import AddressBook
 from emberq.spark.option import SourceSettings
 
@@ -44,46 +43,26 @@ _log = logging.getLogger(__name__)
 # What a channel still has to deliver.
 
 
-class ChannelBacklog:
-    """Asks nsqds how many messages a channel still has to deliver, for a query that reads them and ends.
+def backlog(settings: SourceSettings, book: AddressBook) -> int | None:
+    """How many messages of the channel wait or are in flight; None if an nsqd does not answer.
 
-    Owned by one reader on the driver.
+    Deferred messages, and messages of a paused topic or channel, are not counted: a query that reads what is there and
+    ends does not wait for them.
     """
-
-    def __init__(self, settings: SourceSettings) -> None:
-        self._settings = settings
-        self._book = AddressBook(settings.access)
-
-    def close(self) -> None:
-        self._book.close()
-
-    def count(self) -> int | None:
-        """Messages that wait or are in flight; None if an nsqd does not answer.
-
-        Deferred messages, and messages of a paused topic or channel, are not counted: the query does not wait for them.
-        """
-        try:
-            places = self._book.places(topics=self._settings.topics, pattern=None)
-            return sum(self._count_at(place) for place in places)
-        except NsqdUnavailableError as failure:
-            _log.warning("how many messages wait cannot be told: %s", failure)
-            return None
-
-    def _count_at(self, place: Place) -> int:
-        # Without the channel: nsqd would leave out a topic that does not have it yet, and the messages waiting there.
-        stats = self._book.peer(place.nsqd).get_json(
-            "/stats", format="json", topic=place.topic, include_clients="false"
-        )
-        return sum(
-            _depth_of_topic(topic, str(self._settings.channel)) for topic in stats.get("data", stats)["topics"] or ()
-        )
-
-
-def _depth_of_topic(topic: dict[str, Any], name: str) -> int:
-    named = [channel for channel in topic["channels"] or () if channel["channel_name"] == name]
-    channels = [channel for channel in named if not channel["paused"]]
-    count = 0 if topic["paused"] else int(topic["depth"])
-    return count + sum(int(channel["depth"]) + int(channel["in_flight_count"]) for channel in channels)
+    count = 0
+    try:
+        for nsqd, topic in book.places(topics=settings.topics, pattern=None):
+            # Without the channel: nsqd would leave out a topic that does not have it yet, and the messages there.
+            stats = book.peer(nsqd).get_json("/stats", format="json", topic=topic, include_clients="false")
+            for told in stats["topics"] or ():
+                count += 0 if told["paused"] else int(told["depth"])
+                for channel in told["channels"] or ():
+                    if channel["channel_name"] == settings.channel and not channel["paused"]:
+                        count += int(channel["depth"]) + int(channel["in_flight_count"])
+    except NsqdUnavailableError as failure:
+        _log.warning("how many messages wait cannot be told: %s", failure)
+        return None
+    return count
 
 
 # The stream.
@@ -108,14 +87,14 @@ class SegmentPartition(InputPartition):
 class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads a channel as a stream. On the driver one object serves a query from start to stop."""
 
-    def __init__(self, settings: SourceSettings, *, spool: str | None) -> None:
+    def __init__(self, settings: SourceSettings) -> None:
         if settings.channel is None:
             raise OptionError('option "channel" is missing: the channel to consume, in mode "channel"')
-        if spool is None:
+        if settings.spool is None:
             raise OptionError('option "spool" is missing: a folder for messages on their way, in mode "channel"')
-        if "://" in spool:
+        if "://" in settings.spool:
             raise OptionError(
-                f'option "spool": {spool} is no folder; a disk of this machine, or a shared one, is needed'
+                f'option "spool": {settings.spool} is no folder; a disk of this machine, or a shared one, is needed'
             )
         if settings.topic_pattern is not None:
             raise OptionError('option "topicPattern" works with journals only; list the topics in option "topic"')
@@ -126,14 +105,14 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if value is not None:
                 raise OptionError(f'option "{name}" works with journals only; "maxRowsPerTrigger" does with channels')
         self._settings = settings
-        self._folder = spool
+        self._folder = settings.spool
         self._spool: Spool | None = None
         self._receiver: ChannelReceiver | None = None
         self._available_end: int | None = None
         self._is_terminated = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**ChannelStreamReader(self._settings, spool=self._folder).__dict__}
+        return {**ChannelStreamReader(self._settings).__dict__}
 
     # On the driver.
 
@@ -157,11 +136,15 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _receive_backlog(self, spool: Spool, receiver: ChannelReceiver) -> None:
         """Returns when the channel is empty, its backlog is stored, the spool is full, or nothing arrives any more."""
-        with closing(ChannelBacklog(self._settings)) as backlog:
-            wanted = backlog.count()
+        with closing(AddressBook(self._settings.access)) as book:
+            wanted = backlog(self._settings, book)
             stored, changed_at_s = 0, time.monotonic()
             first = spool.next_number
-            while (left := backlog.count()) != 0 and (wanted is None or stored < wanted) and not receiver.is_full:
+            while (
+                (left := backlog(self._settings, book)) != 0
+                and (wanted is None or stored < wanted)
+                and not receiver.is_full
+            ):
                 self._check()
                 before, stored = stored, spool.row_count_from(first)
                 now_s = time.monotonic()
@@ -280,14 +263,10 @@ def _document(spool: Spool, number: int) -> dict[str, Any]:
 
 def _limited_end(segments: Sequence[StoredFile], *, first: int, end: int, max_rows: int | None) -> int:
     """The end of a batch from `first` on with at most `max_rows`, but at least one segment."""
-    if max_rows is None:
-        return end
-    row_count = 0
-    for segment in segments:
-        if first <= segment.first < end:
-            row_count += segment.row_count
-            if row_count > max_rows:
-                return max(segment.first, first + 1)
+    batch = [segment for segment in segments if first <= segment.first < end]
+    for segment, row_count in zip(batch, accumulate(segment.row_count for segment in batch), strict=True):
+        if max_rows is not None and row_count > max_rows:
+            return max(segment.first, first + 1)
     return end
 
 

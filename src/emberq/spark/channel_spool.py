@@ -1,13 +1,22 @@
 """The spool of a channel: messages on disk between nsqd, which forgets them once finished, and Spark, which may read a
 batch again.
 
-    SPOOL/lock            held by the one receiver that may write
-    SPOOL/spool.json      {"spool": uuid}: which spool it is
-    SPOOL/*.arrow         segments: messages that were stored together and that Spark may still read
-    SPOOL/*.keys          the keys of segments that Spark has committed (`channel_segment`)
+    SPOOL/lock                                     held by the one receiver that may write
+    SPOOL/spool.json                               {"spool": uuid}: which spool it is
+    SPOOL/000000000012-2500.arrow                  segment 12: 2500 messages that Spark may still read
+    SPOOL/000000000000-000000000011-31000.keys     what is left of the segments 0 to 11, which Spark has committed: the
+                                                   keys of their 31,000 messages
 
 An offset of Spark is the number of the next segment. A segment never changes, so the same offsets always give the same
 rows. The messages of a segment are finished when it is on the disk, and not before.
+
+**Files.** Segments and keys are Arrow files of one column of binaries: the frames of messages, or their keys
+(`channel_frames`). Each record batch has messages of one topic and nsqd, and says in its metadata of which, and from
+when to when they were published:
+
+    {"topic": "clicks", "nsqd": "10.0.0.7:4150", "first_ns": "1763190000000000000", "last_ns": "1763190000250000000"}
+
+A file is written under a name that ends in `.new`, fsynced, renamed, and its folder fsynced. It never changes then.
 
 **Messages delivered again.** nsqd delivers a message that is already stored
 
@@ -38,30 +47,148 @@ import json
 import os
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.base.file import FILE_MODE, FOLDER_MODE, replace_file, sync_folder
-from emberq.spark.channel_frames import Arrived, attempts, keys, times_ns
-from emberq.spark.channel_segment import (
-    KEYS_SUFFIX,
-    SEGMENT_SUFFIX,
-    UNFINISHED_SUFFIX,
-    Messages,
-    StoredFile,
-    files_in,
-    merge_keys,
-    write_keys,
-    write_segment,
-)
+from emberq.spark.channel_frames import Arrived, Messages, attempts, keys, times_ns
 from emberq.spark.error import OptionError
 from emberq.spark.journal_offset import Place
+
+# Files.
+
+SEGMENT_SUFFIX = ".arrow"
+KEYS_SUFFIX = ".keys"
+UNFINISHED_SUFFIX = ".new"
+SEGMENT_MODE = 0o660
+"""Messages may be confidential, so no stranger reads them. Executors may run as another user of the driver's group."""
+
+_FRAMES = pa.schema([pa.field("frame", pa.binary(), nullable=False)])
+_KEYS = pa.schema([pa.field("key", pa.binary(), nullable=False)])
+
+
+class Part(NamedTuple):
+    """The origin of one record batch, and the publish times of its oldest and newest message."""
+
+    origin: Place
+    first_ns: int
+    last_ns: int
+
+    @classmethod
+    def of(cls, messages: Messages) -> Self:
+        ends = pc.min_max(times_ns(messages.frames))
+        return cls(messages.origin, ends["min"].as_py(), ends["max"].as_py())
+
+    def may_share_messages(self, other: Part) -> bool:
+        return self.origin == other.origin and self.first_ns <= other.last_ns and other.first_ns <= self.last_ns
+
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the record batch."""
+        nsqd, topic = self.origin
+        return {"topic": topic, "nsqd": nsqd, "first_ns": str(self.first_ns), "last_ns": str(self.last_ns)}
+
+    @classmethod
+    def from_metadata(cls, metadata: pa.KeyValueMetadata) -> Self:
+        """The part that this metadata describes."""
+        text = {key.decode(): value.decode() for key, value in dict(metadata).items()}
+        return cls(Place(text["nsqd"], text["topic"]), int(text["first_ns"]), int(text["last_ns"]))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A segment or a file of keys. Its messages were stored in the segments from number `first` to `last`:
+    of a segment, its own."""
+
+    first: int
+    last: int
+    row_count: int
+    path: Path
+    size_bytes: int
+    stored_at_s: float
+    """When its newest messages were stored."""
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def at(cls, path: Path, parts: Iterable[Part]) -> Self:
+        """The file there, which has these parts."""
+        *numbers, row_count = (int(text) for text in path.stem.split("-"))
+        status = path.stat()
+        return cls(numbers[0], numbers[-1], row_count, path, status.st_size, status.st_mtime, tuple(parts))
+
+    def key_columns(self) -> Iterator[tuple[Part, pa.BinaryArray]]:
+        """The keys of its messages, part by part."""
+        is_segment = self.path.suffix == SEGMENT_SUFFIX
+        return ((part, keys(column) if is_segment else column) for part, column in _columns(self.path))
+
+
+def read_segment(path: Path) -> Iterator[Messages]:
+    """The messages of a segment, as views of the mapped file."""
+    return (Messages(part.origin, frames) for part, frames in _columns(path))
+
+
+def _write_keys(folder: Path, files: Sequence[StoredFile], parts: Iterable[tuple[Part, pa.BinaryArray]]) -> StoredFile:
+    """Write these keys as those of all messages of some neighbouring files."""
+    row_count = sum(file.row_count for file in files)
+    path = folder / f"{files[0].first:012d}-{files[-1].last:012d}-{row_count}{KEYS_SUFFIX}"
+    return _write(path, _KEYS, parts, stored_at_s=files[-1].stored_at_s)
+
+
+def _by_origin(parts: Iterable[tuple[Part, pa.BinaryArray]]) -> Iterator[tuple[Part, pa.BinaryArray]]:
+    """One part for all of an origin: of the segments of a micro-batch, which may be many and small."""
+    found: dict[Place, list[tuple[Part, pa.BinaryArray]]] = {}
+    for part, column in parts:
+        found.setdefault(part.origin, []).append((part, column))
+    for origin, stored in found.items():
+        whole = Part(origin, min(part.first_ns for part, _ in stored), max(part.last_ns for part, _ in stored))
+        yield whole, pa.concat_arrays([column for _, column in stored])
+
+
+def _write(
+    path: Path, schema: pa.Schema, parts: Iterable[tuple[Part, pa.BinaryArray]], *, stored_at_s: float
+) -> StoredFile:
+    """Write a file. It is on the disk when this returns."""
+    being_written = path.with_suffix(UNFINISHED_SUFFIX)
+    written: list[Part] = []
+    with open(being_written, "wb", opener=partial(os.open, mode=SEGMENT_MODE)) as file:
+        with pa.ipc.new_file(file, schema) as writer:
+            for part, column in parts:
+                writer.write_batch(pa.record_batch([column], schema=schema), custom_metadata=part.metadata())
+                written.append(part)
+        file.flush()
+        os.utime(file.fileno(), (stored_at_s, stored_at_s))
+        os.fsync(file.fileno())
+    being_written.replace(path)
+    sync_folder(path.parent)
+    return StoredFile.at(path, written)
+
+
+def _columns(path: Path) -> Iterator[tuple[Part, pa.BinaryArray]]:
+    """The record batches of a file, as views of the mapped file."""
+    with pa.memory_map(str(path)) as source:
+        reader = pa.ipc.open_file(source)
+        for index in range(reader.num_record_batches):
+            batch, metadata = reader.get_batch_with_custom_metadata(index)
+            yield Part.from_metadata(metadata), batch.column(0)
+
+
+def _files_in(folder: Path, suffix: str) -> list[StoredFile]:
+    """The segments, or the files of keys, in order."""
+    return [StoredFile.at(path, (part for part, _ in _columns(path))) for path in sorted(folder.glob(f"*{suffix}"))]
+
+
+def _remove(files: Iterable[StoredFile]) -> None:
+    for file in files:
+        file.path.unlink()
+
+
+# The spool.
 
 DEFAULT_WINDOW_S = 30.0
 """Three times as long as it takes to notice that an nsqd is dead (`channel_receiver`)."""
@@ -104,13 +231,20 @@ class Spool:
 
     def open(self) -> None:
         """Open the spool, or create it. OptionError if another receiver has it open."""
-        self._folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
-        self._lock_file = _locked(self._folder / "lock")
-        self.uuid = _identity(self._folder)
-        for unfinished in self._folder.glob(f"*{UNFINISHED_SUFFIX}"):
+        folder = self._folder
+        folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+        self._lock_file = _locked(folder / "lock")
+        self.uuid = _identity(folder)
+        for unfinished in folder.glob(f"*{UNFINISHED_SUFFIX}"):
             unfinished.unlink()
-        self._keys = self._merged(files_in(self._folder, KEYS_SUFFIX))
-        self.segments = tuple(self._not_yet_keys(files_in(self._folder, SEGMENT_SUFFIX)))
+        self._keys = _files_in(folder, KEYS_SUFFIX)
+        if len(self._keys) > 1:  # a run leaves one for each micro-batch
+            merged = _write_keys(folder, self._keys, (each for file in self._keys for each in file.key_columns()))
+            _remove(file for file in self._keys if file.path != merged.path)
+            self._keys = [merged]
+        segments, first = _files_in(folder, SEGMENT_SUFFIX), self.next_number
+        _remove(segment for segment in segments if segment.first < first)  # a crash left them behind their keys
+        self.segments = tuple(segment for segment in segments if segment.first >= first)
         self._in_doubt_before = self.next_number
 
     def close(self) -> None:
@@ -128,9 +262,8 @@ class Spool:
     @property
     def next_number(self) -> int:
         """The number of the next segment."""
-        if self.segments:
-            return self.segments[-1].last + 1
-        return self._keys[-1].last + 1 if self._keys else 0
+        files = self.segments or self._keys
+        return files[-1].last + 1 if files else 0
 
     @property
     def first_number(self) -> int:
@@ -155,7 +288,10 @@ class Spool:
 
     def append(self, batches: Sequence[Messages]) -> None:
         """Store messages as the next segment. It is on the disk when this returns."""
-        segment = write_segment(self._folder, self.next_number, batches, stored_at_s=self._wall_s())
+        row_count = sum(len(batch.frames) for batch in batches)
+        path = self._folder / f"{self.next_number:012d}-{row_count}{SEGMENT_SUFFIX}"
+        parts = [(Part.of(batch), batch.frames) for batch in batches]
+        segment = _write(path, _FRAMES, parts, stored_at_s=self._wall_s())
         with self._files:
             self.segments = (*self.segments, segment)
 
@@ -167,17 +303,19 @@ class Spool:
     def newest_ns(self, origin: Place) -> int:
         """The latest publish time among stored messages and kept keys of this origin; -1 if there are none."""
         with self._files:
-            return max(
-                (part.last_ns for file in self._all_files() for part in file.parts if part.origin == origin), default=-1
-            )
+            parts = [part for file in self._all_files() for part in file.parts]
+        return max((part.last_ns for part in parts if part.origin == origin), default=-1)
 
-    def known_keys(self, wanted: pa.BinaryArray, *, origin: Place, first_ns: int, last_ns: int) -> Collection[bytes]:
-        """The `wanted` keys whose messages are stored already. Their messages were published in the given time."""
-        found: set[bytes] = set()
+    def known_keys(self, messages: Messages) -> list[bytes]:
+        """The keys of those messages that are stored already."""
+        wanted, part = keys(messages.frames), Part.of(messages)
+        found: list[bytes] = []
         with self._files:
             for file in self._all_files():
-                if any(part.may_hold(origin, first_ns, last_ns) for part in file.parts):
-                    found.update(file.known_keys(wanted, origin=origin, first_ns=first_ns, last_ns=last_ns))
+                if any(map(part.may_share_messages, file.parts)):
+                    for stored, column in file.key_columns():
+                        if part.may_share_messages(stored):
+                            found += column.filter(pc.is_in(column, value_set=wanted)).to_pylist()
         return found
 
     # For Spark.
@@ -187,7 +325,8 @@ class Spool:
         with self._files:
             committed = [segment for segment in self.segments if segment.first < before]
             if committed:
-                self._keys.append(write_keys(self._folder, committed))
+                found = _by_origin(each for segment in committed for each in segment.key_columns())
+                self._keys.append(_write_keys(self._folder, committed, found))
                 self.segments = self.segments[len(committed) :]
                 _remove(committed)
             gone = self._needless_keys()
@@ -210,22 +349,6 @@ class Spool:
 
     def _all_files(self) -> list[StoredFile]:
         return [*self._keys, *self.segments]
-
-    # Opening.
-
-    def _merged(self, files: list[StoredFile]) -> list[StoredFile]:
-        """The key files of earlier runs merged into one; a run leaves one for each micro-batch."""
-        if len(files) < 2:
-            return files
-        merged = merge_keys(self._folder, files)
-        _remove(file for file in files if file.path != merged.path)
-        return [merged]
-
-    def _not_yet_keys(self, segments: list[StoredFile]) -> list[StoredFile]:
-        """The segments whose keys are not stored yet. The others were left by a crash, and are removed here."""
-        pruned_before = self._keys[-1].last + 1 if self._keys else 0
-        _remove(segment for segment in segments if segment.first < pruned_before)
-        return [segment for segment in segments if segment.first >= pruned_before]
 
 
 def _locked(path: Path) -> int:
@@ -256,56 +379,37 @@ def _identity(folder: Path) -> str:
     return uuid
 
 
-def _remove(files: Iterable[StoredFile]) -> None:
-    for file in files:
-        file.path.unlink()
-
-
 # Leaving out messages that are stored already.
+
+
+_ONCE = pa.scalar(1, pa.uint16())
+"""With the type of the column: else Arrow casts all of that first."""
 
 
 def without_stored(arrived: Sequence[Arrived], spool: Spool) -> list[Messages]:
     """The messages that are not in the spool yet, each once. The module's docstring says which ones can be."""
-    if not any(_has_suspects(each) for each in arrived):
-        return [Messages(each.origin, each.frames) for each in arrived]
-    suspicions = [_may_be_stored(each) for each in arrived]
-    taken: defaultdict[Place, set[bytes]] = defaultdict(set)
-    for each, suspicion in zip(arrived, suspicions, strict=True):
-        taken[each.origin].update(keys(each.frames.filter(pc.invert(suspicion))).to_pylist())
     fresh: list[Messages] = []
-    for each, suspicion in zip(arrived, suspicions, strict=True):
-        is_fresh = _are_fresh(each, suspicion, spool, taken[each.origin])
-        frames = each.frames.filter(pa.array(is_fresh, pa.bool_()))
-        if len(frames):
-            fresh.append(Messages(each.origin, frames))
-    return fresh
-
-
-def _has_suspects(arrived: Arrived) -> bool:
-    """Whether any of the messages has to be looked up. Nearly always none has, so this check is cheap."""
-    first_ns = pc.min_max(times_ns(arrived.frames))["min"].as_py()
-    tries = pc.min_max(attempts(arrived.frames))
-    return bool(first_ns <= arrived.in_doubt_until_ns or tries["min"].as_py() != 1 or tries["max"].as_py() != 1)
+    suspects: dict[Place, list[pa.BinaryArray]] = {}
+    for each in arrived:
+        may_be_stored = _may_be_stored(each)
+        if may_be_stored.true_count:  # rarely
+            suspects.setdefault(each.origin, []).append(each.frames.filter(may_be_stored))
+            fresh.append(Messages(each.origin, each.frames.filter(pc.invert(may_be_stored))))
+        else:
+            fresh.append(Messages(each.origin, each.frames))
+    for origin, arrays in suspects.items():
+        messages = Messages(origin, pa.concat_arrays(arrays))
+        taken = {key for each in fresh if each.origin == origin for key in keys(each.frames).to_pylist()}
+        taken.update(spool.known_keys(messages))
+        is_new: list[bool] = []
+        for key in keys(messages.frames).to_pylist():
+            is_new.append(key not in taken)
+            taken.add(key)
+        fresh.append(Messages(origin, messages.frames.filter(pa.array(is_new, pa.bool_()))))
+    return [each for each in fresh if len(each.frames)]
 
 
 def _may_be_stored(arrived: Arrived) -> pa.BooleanArray:
     """Which of the messages have to be looked up."""
-    is_in_doubt = pc.less_equal(times_ns(arrived.frames), arrived.in_doubt_until_ns)
-    return pc.or_(is_in_doubt, pc.not_equal(attempts(arrived.frames), 1))
-
-
-def _are_fresh(arrived: Arrived, suspicion: pa.BooleanArray, spool: Spool, taken: set[bytes]) -> list[bool]:
-    """Whether to store each message. `taken` has the keys of messages that will be stored; this adds its own."""
-    suspects = arrived.frames.filter(suspicion)
-    if not len(suspects):
-        return [True] * len(arrived.frames)
-    times = pc.min_max(times_ns(suspects))
-    known = spool.known_keys(
-        keys(suspects), origin=arrived.origin, first_ns=times["min"].as_py(), last_ns=times["max"].as_py()
-    )
-    fresh: list[bool] = []
-    for key, is_suspect in zip(keys(arrived.frames).to_pylist(), suspicion.to_pylist(), strict=True):
-        is_stored = is_suspect and (key in known or key in taken)
-        fresh.append(not is_stored)
-        taken.add(key)
-    return fresh
+    is_in_doubt = pc.less_equal(times_ns(arrived.frames), pa.scalar(arrived.in_doubt_until_ns))
+    return pc.or_(is_in_doubt, pc.not_equal(attempts(arrived.frames), _ONCE))

@@ -61,7 +61,7 @@ class NsqDataSource(DataSource):
             sys.excepthook = _quiet_when_spark_hangs_up
         settings = self._source_settings(schema, Use.STREAM)
         if _mode(settings) is Mode.CHANNEL:
-            return ChannelStreamReader(settings, spool=settings.spool)
+            return ChannelStreamReader(settings)
         return JournalStreamReader(settings)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
