@@ -49,7 +49,7 @@ from emberq.spark.pipeline.body_format import (
     lines_of,
     samples_of,
 )
-from emberq.spark.pipeline.check import access_for, problems_of
+from emberq.spark.pipeline.check import problems_of, source_options
 from emberq.spark.pipeline.files import FileSystem
 from emberq.spark.pipeline.jdbc import problems_with
 from emberq.spark.pipeline.model import (
@@ -392,15 +392,12 @@ class _Builder:
 
     def _batch_options(self, source: Source) -> dict[str, str]:
         streaming_only = {option.name.lower() for option in OPTIONS if not option.use & Use.BATCH} | {"channel"}
-        return {key: text for key, text in self._options(source).items() if key.lower() not in streaming_only}
-
-    def _options(self, source: Source) -> dict[str, str]:
-        topics = {"topic": ",".join(source.topic)} if source.topic else {"topicPattern": source.topic_pattern}
-        return access_for(self._pipeline, source.options) | topics | dict(source.options)
+        options = source_options(self._pipeline, source)
+        return {key: text for key, text in options.items() if key.lower() not in streaming_only}
 
     def _judged(self, name: str, source: Source, *, query: str) -> DataFrame:
         own = {"channel": channel_name(self._pipeline.name, query), "spool": f"{self._checkpoint(query)}.spool-{name}"}
-        options = own | self._options(source)
+        options = own | source_options(self._pipeline, source)
         messages = self._spark.readStream.format("nsq").options(**options).load()
         columns = self._columns(name)
         found = judged(messages, source, columns, name=name)

@@ -144,9 +144,8 @@ def _of_source_options(path: KeyPath, source: Source, pipeline: Pipeline) -> Ite
         yield Problem((*path, "options"), "a pipeline needs all columns of messages", "leave the option columns out")
     if not source.topic and not source.topic_pattern:
         return
-    topics = {"topic": ",".join(source.topic)} if source.topic else {"topicPattern": source.topic_pattern}
     try:
-        SourceSettings.of(_with_access(pipeline, source.options) | topics, Use.STREAM)
+        SourceSettings.of(source_options(pipeline, source), Use.STREAM)
     except OptionError as error:
         yield Problem((*path, "options"), str(error))
 
@@ -236,7 +235,7 @@ _PASSWORD_REMEDY = "name the file or the variable that holds it, with password_f
 def _of_sink_options(path: KeyPath, sink: Sink, pipeline: Pipeline) -> Iterator[Problem]:
     yield from _of_options_set_elsewhere((*path, "options"), sink.options)
     try:
-        SinkSettings.of(_with_access(pipeline, sink.options) | {"topic": sink.topic})
+        SinkSettings.of(sink_options(pipeline, sink))
     except OptionError as error:
         yield Problem((*path, "options"), str(error))
 
@@ -247,15 +246,22 @@ def _of_options_set_elsewhere(path: KeyPath, options: Mapping[str, str]) -> Iter
             yield Problem((*path, key), "this is no option here", "write it above, as topic = or topic_pattern =")
 
 
+def source_options(pipeline: Pipeline, source: Source) -> dict[str, str]:
+    """The options of format("nsq") to read a source with."""
+    topics = {"topic": ",".join(source.topic)} if source.topic else {"topicPattern": source.topic_pattern}
+    return _with_access(pipeline, source.options) | topics
+
+
+def sink_options(pipeline: Pipeline, sink: Sink) -> dict[str, str]:
+    """The options of format("nsq") to write to the topic of a sink with."""
+    return _with_access(pipeline, sink.options) | {"topic": sink.topic}
+
+
 def _with_access(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
-    """The options with the addresses of NSQ. They may name other nsqds than the pipeline does."""
-    return access_for(pipeline, options) | {key: text for key, text in options.items() if key not in _SET_ELSEWHERE}
-
-
-def access_for(pipeline: Pipeline, options: Mapping[str, str]) -> dict[str, str]:
-    """The pipeline's addresses of NSQ, unless these options have their own."""
+    """The options with the pipeline's addresses of NSQ, unless they have their own."""
     has_own = {"nsqd", "lookupd"} & {key.lower() for key in options}
-    return {} if has_own else pipeline.access_options
+    own = {key: text for key, text in options.items() if key.lower() not in _SET_ELSEWHERE}
+    return own if has_own else pipeline.access_options | own
 
 
 def _of_trigger(path: KeyPath, text: str) -> Iterator[Problem]:

@@ -23,7 +23,6 @@ from emberq.spark.error import NsqdUnavailableError, NsqSparkError
 from emberq.spark.journal_offset import Place, from_document
 from emberq.spark.nsqd_http import Access, AddressBook
 from emberq.spark.option import access_of
-from emberq.spark.pipeline.check import access_for
 from emberq.spark.pipeline.model import Pipeline
 
 PAUSE_S = 10.0
@@ -107,7 +106,7 @@ def pipeline_status(pipeline: Pipeline) -> list[QueryStatus]:
     """The queries of a pipeline that have ever run, by name."""
     folder = Path(pipeline.checkpoint)
     queries = sorted(path.name for path in folder.glob("*/") if (path / "offsets").is_dir())
-    options = access_for(pipeline, {})
+    options = pipeline.access_options
     with closing(JournalLag(access_of(options) if options else None)) as lag:
         return [_status(folder / query, lag) for query in queries]
 

@@ -62,7 +62,7 @@ from emberq.spark.pipeline.build import (
     first_sentence,
     grow_schema,
 )
-from emberq.spark.pipeline.check import access_for, trigger_seconds
+from emberq.spark.pipeline.check import sink_options, trigger_seconds
 from emberq.spark.pipeline.files import FileSystem, ParquetFolder
 from emberq.spark.pipeline.jdbc import DatabaseTable
 from emberq.spark.pipeline.model import JDBC, OutputMode, Pipeline, PipelineError, Problem, ProblemOrigin, Sink
@@ -395,7 +395,7 @@ class PipelineRun:
         pipeline = self._pipeline
         self._reporter = ProgressReporter(
             pipeline.name,
-            access_options=access_for(pipeline, {}),
+            access_options=pipeline.access_options,
             topic=pipeline.progress_topic,
             on_progress=self._on_progress,
             outlines={query.name: {"graph": query.graph, "rules": query.rules} for query in queries},
@@ -432,8 +432,7 @@ class PipelineRun:
         writer = writer.option("checkpointLocation", query.checkpoint)
         writer = _with_trigger(writer, sink.trigger or self._pipeline.trigger)
         if sink.topic:
-            options = access_for(self._pipeline, sink.options) | dict(sink.options) | {"topic": sink.topic}
-            return _into_topic(writer, sink, options).start()
+            return _into_topic(writer, sink, sink_options(self._pipeline, sink)).start()
         if sink.format == JDBC:
             return writer.foreachBatch(DatabaseTable(sink, name=self._spark_name(query)).write).start()
         if sink.path and sink.format in ("", PARQUET):
