@@ -16,6 +16,7 @@ import pytest
 from tests.docs.console import Command, read_commands, run_command
 from tests.docs.guide import Block, read_blocks, run_script, run_service, run_tests
 from tests.support.command import require_command
+from tests.support.hurried_java import hurry_java
 from tests.support.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +59,7 @@ def running_stack(folder: Path) -> Iterator[dict[str, str]]:
 @pytest.mark.timeout(TIMEOUT_S)
 def test_the_readme_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     require_command("curl")
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")  # it does not live long
+    hurry_java(monkeypatch)
     with running_stack(tmp_path) as replacements:
         commands = read_commands(README.read_text(encoding="utf-8"))
         steps: list[Command | Block] = [*commands, *read_blocks(README, replacements=replacements)]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.hurried_java import hurry_java
 from tests.support.journal_nsqd import JournalNsqd
 
 if TYPE_CHECKING:
@@ -36,9 +37,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _hurried_java() -> Iterator[None]:
-    """Every Java that these tests start compiles little and fast: none lives long enough for more to pay."""
+    """Every Java that these tests start spares itself what pays only when it lives for long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        hurry_java(patch)
         yield
 
 
