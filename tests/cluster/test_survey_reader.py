@@ -165,8 +165,8 @@ async def test_messages_in_flight_and_deferred_are_not_settled(busy: EmbeddedThr
 
 async def test_nsqds_that_answered_are_not_kept_from_it_by_those_that_never_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream, "MAX_CONCURRENT_QUERIES", 1)
-    http = HttpClient(connect_timeout_ns=NS_PER_SECOND, request_timeout_ns=NS_PER_SECOND // 20)
-    upstreams = Upstreams(http, patience_s=0.15)
+    http = HttpClient(connect_timeout_ns=NS_PER_SECOND, request_timeout_ns=NS_PER_SECOND // 6)
+    upstreams = Upstreams(http, patience_s=0.5)
     with ExitStack() as running:
         alive = running.enter_context(RecordingDaemon("", {"/stats": {"topics": []}}, []))
         silent = [running.enter_context(ScriptedServer()) for _ in range(6)]
