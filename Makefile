@@ -78,7 +78,7 @@ UV_INSTALL = index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --reinstall; \
     touch $@.unfinished && $(UV_INSTALL) --require-hashes --no-build-isolation "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-rest \
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-alone \
     test-without-spark test-browser test-spark test-cluster test-jdbc lint house check coverage coverage-report search fuzz \
     bystander mutate bench bench-spark chaos chaos-spark soak-demo chromium postgres lock wheel release site clean
 
@@ -110,12 +110,11 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
 	@$(IN_PARALLEL) $(COMPILED_READY) house chromium $(NODE_READY)
-	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled beside-rest
-	@$(MAKE) --no-print-directory coverage-report
+	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled
+	@$(MAKE) --no-print-directory test-alone coverage-report
 
-# Several runs of tests at once, each line with the name of its run. Three of them keep two cores busy; the others begin when
-# one has ended. The first two do one thing after the other, so they come first; those that do three at a time are `nice`, and
-# take what is left.
+# Several runs of tests at once, each line with the name of its run. Three of them keep two cores busy; the compiled one
+# begins when the first has ended.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
@@ -127,10 +126,10 @@ test-computing: $(DEV_READY)
 	COVERAGE_FILE=.coverage.computing nice -n 10 $(PYTEST_PARALLEL) $(COVERED) $(COMPUTING) $(LONG_WHEN_PURE)
 
 test-compiled: $(DEV_READY) $(COMPILED_READY)
-	PYTHONPATH=$(COMPILED) nice -n 5 $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
+	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
 
-test-rest: $(DEV_READY)
-	COVERAGE_FILE=.coverage.rest nice -n 5 $(PYTEST_PARALLEL) $(COVERED) \
+test-alone: $(DEV_READY)
+	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
 	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(COMPUTING) $(HOUSE) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
@@ -157,10 +156,10 @@ fuzz: $(DEV_READY) ## look for bytes that do harm, in all parsers and daemons, f
 bystander: $(DEV_READY) ## measure a bystander's publishes during every attack; status 1 if p99 is above 100 ms
 	env $(TEST_FILES) $(BIN)/python -m tests.attack.bystander $(ARGS)
 
-coverage: test-processes test-computing test-rest coverage-report ## measure the coverage of lines and branches, by package, against its floor
+coverage: test-processes test-computing test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
 
 coverage-report:
-	$(BIN)/coverage combine --quiet .coverage.processes .coverage.computing .coverage.rest
+	$(BIN)/coverage combine --quiet .coverage.processes .coverage.computing .coverage.alone
 	$(BIN)/python -m quality.coverage_report
 
 mutate: $(DEV_READY) ## change MODULE=src/emberq/... in COUNT=40 small ways, and show what its tests do not notice
