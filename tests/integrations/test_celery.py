@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from celery import group
+from kombu import pools
 
 from emberq.embedded import EmbeddedThread
 from tests.support.embedded import Broker
@@ -59,6 +60,10 @@ def tasks(settings: str) -> Iterator[Any]:
         from tests.integrations import celery_app
 
         yield celery_app
+        # What `close` leaves open would look for its nsqd in the background, while other tests run.
+        celery_app.app.backend.result_consumer.stop()
+        celery_app.app.pool.force_close_all()
+        pools.reset()
         celery_app.app.close()
     sys.modules.pop("tests.integrations.celery_app", None)
 
