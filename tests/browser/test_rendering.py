@@ -230,6 +230,31 @@ def test_pipelines_tell_how_they_are(page: Page, stand_in: StandIn) -> None:
     assert page.locator("main img").count() == 0
 
 
+LINES_THROUGH_BOXES = """() => {
+  const within = ({ left, right, top, bottom }, { x, y }) => left < x - 1 && x + 1 < right && top < y && y < bottom;
+  const boxes = [...document.querySelectorAll(".graph-box")].map((box) => box.getBoundingClientRect());
+  const points = (path) =>
+    Array.from({ length: 200 }, (_, step) => path.getPointAtLength((step / 199) * path.getTotalLength()))
+      .map((point) => point.matrixTransform(path.getScreenCTM()));
+  const isHidden = (path) => points(path).some((point) => boxes.some((box) => within(box, point)));
+  return [...document.querySelectorAll(".graph path")].map(isHidden);
+}"""
+
+
+def test_no_line_of_a_pipeline_runs_behind_a_box(page: Page, stand_in: StandIn) -> None:
+    graph = [
+        {"name": "clicks", "kind": "source", "detail": "clicks", "uses": []},
+        {"name": "per_minute", "kind": "view", "detail": "", "uses": ["clicks"]},
+        {"name": "both", "kind": "sink", "detail": "console", "uses": ["clicks", "per_minute"]},
+    ]
+    now = time.time()
+    known = {"received": now, "recent": [], "row_count": 0, "bad_count": 0, "last_error": None}
+    stand_in.documents["pipelines"] = {"pipelines": [REPORT | known | {"graph": graph}], "time": now, "message": ""}
+    page.goto(f"{stand_in.url}/pipelines")
+    expect(page.locator(".graph path")).to_have_count(3)
+    assert page.evaluate(LINES_THROUGH_BOXES) == [False, False, False]
+
+
 def test_readers_without_permissions_see_no_buttons(page: Page) -> None:
     documents = {"/api/history": NO_HISTORY, "channel": channel_document()}
     with StandIn(documents, FixedSite(role=Role.VIEWER)) as stand_in:

@@ -1,7 +1,8 @@
 /* A pipeline drawn as it flows: sources and tables, the views made of them, the sinks; each with its figures of now.
  *
  * Every sink is a query that reads its sources for itself, and reports what leads to it. The graph joins what all
- * queries of a pipeline report. Boxes are elements in columns, from left to right; lines are drawn behind them.
+ * queries of a pipeline report. Boxes are elements in columns, from left to right; lines are drawn behind them. A line
+ * that passes a column has a place of its own there, or it would run behind a box and seem to lead to it.
  */
 
 import { h, s, setAttribute, setText } from "./dom.js";
@@ -12,6 +13,7 @@ const MAX_BOXES = 200;
 
 export class PipelineGraph {
   #boxes = new Map();
+  #lanes = [];
   #shape = "";
   #lines = s("svg", { class: "graph-lines", "aria-hidden": "true" });
   #columns = h("ol", { class: "graph-columns" });
@@ -37,19 +39,18 @@ export class PipelineGraph {
 
   #arrange(nodes) {
     this.#boxes = new Map([...nodes].map(([id, node]) => [id, new Box(node)]));
-    this.#columns.replaceChildren(
-      ...columnsOf(nodes).map((column) =>
-        h(
-          "li",
-          {},
-          h(
-            "ul",
-            {},
-            column.map((id) => this.#boxes.get(id).element),
-          ),
-        ),
-      ),
+    const columns = columnsOf(nodes).map((ids) => ids.map((id) => this.#boxes.get(id).element));
+    const columnOf = (box) => columns.findIndex((column) => column.includes(box));
+    this.#lanes = [...this.#boxes.values()].flatMap(({ element, uses }) =>
+      uses
+        .filter((id) => this.#boxes.has(id))
+        .map((id) => {
+          const from = this.#boxes.get(id).element;
+          const passed = columns.slice(columnOf(from) + 1, Math.max(columnOf(element), columnOf(from) + 1));
+          return [from, ...passed.map(placeIn), element];
+        }),
     );
+    this.#columns.replaceChildren(...columns.map((column) => h("li", {}, h("ul", {}, column))));
   }
 
   #draw() {
@@ -59,9 +60,7 @@ export class PipelineGraph {
     setAttribute(this.#lines, "width", width);
     setAttribute(this.#lines, "height", height);
     const origin = this.#columns.getBoundingClientRect();
-    const paths = [...this.#boxes.values()].flatMap(({ element, uses }) =>
-      uses.filter((id) => this.#boxes.has(id)).map((id) => curve(this.#boxes.get(id).element, element, origin)),
-    );
+    const paths = this.#lanes.map((lane) => curve(lane, origin));
     const drawn = [...this.#lines.children].map((line) => line.getAttribute("d"));
     if (paths.join() !== drawn.join()) this.#lines.replaceChildren(...paths.map((d) => s("path", { d })));
   }
@@ -176,12 +175,25 @@ function columnsOf(nodes) {
   return [...[...columns].sort(([one], [other]) => one - other).map(([, ids]) => ids), sinks];
 }
 
-/** From the right side of one box to the left side of another. */
-function curve(from, to, origin) {
-  const [start, end] = [from.getBoundingClientRect(), to.getBoundingClientRect()];
-  const [x1, y1] = [start.right - origin.left, (start.top + start.bottom) / 2 - origin.top];
-  const [x2, y2] = [end.left - origin.left, (end.top + end.bottom) / 2 - origin.top];
-  const bend = (x1 + x2) / 2;
-  const [a, b, c, d, e] = [x1, y1, bend, y2, x2].map((value) => value.toFixed(1));
-  return `M${a},${b}C${c},${b} ${c},${d} ${e},${d}`;
+/** A place in a column where a line passes. */
+function placeIn(column) {
+  const place = h("li", { class: "graph-place", "aria-hidden": "true" });
+  column.push(place);
+  return place;
+}
+
+/** From the right side of the first element to the left side of the last, through the others. */
+function curve(elements, origin) {
+  const places = elements.map((element) => {
+    const { left, right, top, bottom } = element.getBoundingClientRect();
+    return { left: left - origin.left, right: right - origin.left, y: (top + bottom) / 2 - origin.top };
+  });
+  const [first, ...others] = places;
+  const parts = others.map(({ left, y }, index) => {
+    const from = places[index];
+    const bend = (from.right + left) / 2;
+    const [a, b, c, d, e] = [from.right, from.y, bend, y, left].map((value) => value.toFixed(1));
+    return `L${a},${b}C${c},${b} ${c},${d} ${e},${d}`;
+  });
+  return `M${first.right.toFixed(1)},${first.y.toFixed(1)}${parts.join("")}`;
 }
