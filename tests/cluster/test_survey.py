@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from emberq.cluster.survey import Work
 from tests.support.cluster_rig import channel_entry, seen, topic_entry
+from tests.support.examples import examples
 
 
 def latency(count: int, value: int) -> dict[str, Any]:
@@ -22,6 +27,31 @@ def test_figures_are_added_up_over_the_nodes_that_have_them() -> None:
     assert (topic.depth, topic.message_count, topic.node_count) == (7, 15, 2)
     assert (channel.depth, channel.backend_depth, channel.client_count) == (11, 1, 2)
     assert (channel.requeue_count, channel.timeout_count, channel.node_count) == (3, 4, 2)
+
+
+ages_ms = st.none() | st.integers(0, 3)
+"""How old the oldest message is; an nsqd of NSQ does not tell it."""
+told_topics = st.lists(st.tuples(st.sampled_from("abcde"), st.integers(0, 2), ages_ms), max_size=6)
+
+
+@examples(200)
+@given(st.lists(told_topics, max_size=5))
+def test_whichever_nodes_have_a_topic_and_in_whatever_order_it_is_added_up(nodes: list[Any]) -> None:
+    expected: dict[str, list[tuple[int, int | None]]] = defaultdict(list)
+    answers: dict[str, Any] = {}
+    for number, topics in enumerate(nodes):
+        answers[f"node{number}"] = []
+        for name, depth, age_ms in topics:
+            expected[name].append((depth, age_ms))
+            age = {} if age_ms is None else {"oldest_age_ms": age_ms}
+            answers[f"node{number}"].append(topic_entry(name, depth=depth, **age))
+    survey = seen(**answers)
+    assert list(survey.channels) == sorted(expected)
+    for name, told in expected.items():
+        total = survey.totals[name, ""]
+        assert (total.depth, total.node_count) == (sum(depth for depth, _ in told), len(told))
+        is_told = all(age_ms is not None for depth, age_ms in told if depth)
+        assert total.oldest_ms == max((age for _, age in told if age is not None and is_told), default=None)
 
 
 def test_what_is_paused_on_one_node_is_paused() -> None:
