@@ -4,7 +4,7 @@ stored when it is sent again, and no offset ever means two messages."""
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -342,34 +342,44 @@ def test_a_crash_at_any_moment_of_a_recovery_gives_no_message_the_offset_of_a_da
         assert append(opened(damaged.power_cut(moment, Choice(seed + moment))), b"new") > 2
 
 
+def rolling(fs: SimulatedFiles) -> Journal:
+    """The journal with a segment for each message, none of them synced."""
+    return opened(fs, segment_bytes=2 * PAGE, fsync=False)
+
+
+def rolled(count: int) -> SimulatedFiles:
+    """So many segments."""
+    fs = SimulatedFiles()
+    journal = rolling(fs)
+    for number in range(count):
+        append(journal, large(str(number)))
+    return fs
+
+
+def after_a_power_cut_in_the_recovery(recovered: SimulatedFiles, *, seed: int) -> Iterator[Journal]:
+    """The journal after a cut at any moment since these files were found; none of them tells of a loss."""
+    for moment in range(recovered.first_moment, recovered.moment + 1):
+        again = recovered.power_cut(moment, Choice(seed + moment))
+        journal = rolling(again)
+        assert [found for found in findings(again) if found.severity is Severity.LOSS] == []
+        assert {gap.reason for gap in read_all(journal)[1]} <= {MOVED_ON}
+        yield journal
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_a_crash_at_any_moment_of_a_recovery_is_not_taken_for_a_loss(seed: int) -> None:
     """Of several segments that are cut off, those that are still there belong to no journal any more."""
-    fs = SimulatedFiles()
-    journal = opened(fs, segment_bytes=2 * PAGE, fsync=False)
-    for number in range(8):
-        append(journal, large(str(number)))
+    fs = rolled(8)
     left = fs.power_cut(fs.moment, Choice(seed))
-    expected = stored(opened(left, segment_bytes=2 * PAGE, fsync=False))
-    for moment in range(left.first_moment, left.moment + 1):
-        again = left.power_cut(moment, Choice(seed + moment))
-        journal = opened(again, segment_bytes=2 * PAGE, fsync=False)
+    expected = stored(rolling(left))
+    for journal in after_a_power_cut_in_the_recovery(left, seed=seed):
         assert stored(journal) == expected
-        assert [found for found in findings(again) if found.severity is Severity.LOSS] == []
-        assert {gap.reason for gap in read_all(journal)[1]} <= {MOVED_ON}
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_power_cut_in_the_recovery_after_a_kill_is_not_taken_for_a_loss(seed: int) -> None:
     """An index may outlive it, and the segment behind its own, whose name nothing had synced, may not."""
-    fs = SimulatedFiles()
-    journal = opened(fs, segment_bytes=2 * PAGE, fsync=False)
-    for number in range(4):
-        append(journal, large(str(number)))
+    fs = rolled(4)
     killed = fs.killed(fs.moment, Choice(seed))
-    opened(killed, segment_bytes=2 * PAGE, fsync=False)
-    for moment in range(killed.first_moment, killed.moment + 1):
-        again = killed.power_cut(moment, Choice(seed + moment))
-        journal = opened(again, segment_bytes=2 * PAGE, fsync=False)
-        assert [found for found in findings(again) if found.severity is Severity.LOSS] == []
-        assert {gap.reason for gap in read_all(journal)[1]} <= {MOVED_ON}
+    rolling(killed)
+    assert list(after_a_power_cut_in_the_recovery(killed, seed=seed))
