@@ -128,10 +128,10 @@ def test_channel(page: Page, cluster: Cluster) -> None:
 
 
 def test_a_tab_tells_channels_of_the_same_name_apart(page: Page, cluster: Cluster) -> None:
-    for topic in ("orders", "signups"):
-        cluster.create(topic, "archive")
-        page.goto(f"{cluster.admin.url}/topics/{topic}/archive")
-        expect(page).to_have_title(f"{topic} / archive · nsqadmin")
+    for topic in ("one", "other"):
+        cluster.create(topic, "same")
+        page.goto(f"{cluster.admin.url}/topics/{topic}/same")
+        expect(page).to_have_title(f"{topic} / same · nsqadmin")
 
 
 def chart_values(page: Page, title: str) -> Locator:

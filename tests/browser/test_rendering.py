@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -149,6 +150,18 @@ def test_a_burst_of_a_moment_is_no_spike_among_points_of_ten_seconds(page: Page,
     page.goto(f"{stand_in.url}/topics/t/c")
     rates = page.locator(".chart").filter(has_text="Messages/s")
     expect(rates.locator(".chart-value").first).to_have_text("28")  # 2 s of 100, and 8 s of 10
+
+
+def test_one_look_that_is_missing_in_the_history_is_a_gap(page: Page, stand_in: StandIn) -> None:
+    """It lacked a node, say. That points lie a little closer or further apart is none."""
+    now = time.time()
+    flow = {"in_rate": 10, "finish_rate": 10, "dead_letter_rate": 0, "requeue_rate": 0}
+    points = [{"time": now - age, "depth": 5, **flow} for age in (80, 70, 59, 50, 30, 21, 9)]
+    stand_in.documents["/api/history"] = NO_HISTORY | {"points": points}
+    stand_in.documents["channel"] = channel_document(flow=flow, depth=5, time=now + 1)
+    page.goto(f"{stand_in.url}/topics/t/c")
+    line = page.locator(".chart").filter(has_text="Depth").locator(".chart-line")
+    expect(line).to_have_attribute("d", re.compile("^M[^M]*L[^M]*M[^M]*L[^M]*$"))
 
 
 def test_figures_that_have_grown_old_say_how_old_they_are(page: Page, stand_in: StandIn) -> None:

@@ -202,10 +202,10 @@ export class Charts {
   }
 }
 
-/** How far apart two points lie at most that are due every so often: a look may come a moment before one is due, and the
- *  next look as much later. */
+/** How far apart two points lie at most that are due every so often: a look may come a moment too early for one, which the
+ *  next look then makes. */
 function longestStep(intervalMs) {
-  return 2 * Math.max(intervalMs, config.liveIntervalMs);
+  return Math.max(intervalMs, config.liveIntervalMs) + config.liveIntervalMs;
 }
 
 function isKnown(figure) {

@@ -51,11 +51,10 @@ export function start() {
   });
 }
 
-/** Each is [id, title, text(query, isCurrent), what it means]. A rate is of the present: a query that does not run, or is
- *  silent, has none, whatever it reported last. */
+/** Each is [id, title, text(query, isCurrent), what it means]. */
 const FIGURES = [
-  ["in", "Rows/s in", (query, isCurrent) => format.rate(isCurrent ? query.rows_in_per_second : null), "As they arrive"],
-  ["out", "Rows/s out", (query, isCurrent) => format.rate(isCurrent ? query.rows_out_per_second : null), "As they are written"],
+  ["in", "Rows/s in", (query, isCurrent) => rate(isCurrent, query.rows_in_per_second), "As they arrive"],
+  ["out", "Rows/s out", (query, isCurrent) => rate(isCurrent, query.rows_out_per_second), "As they are written"],
   ["lag", "Lag", (query) => format.integer(query.lag), "Messages that wait in the journals it reads"],
   ["batch", "Last batch", (query) => format.duration(lastDurationNs(query)), "How long it took"],
   ["number", "Batch", (query) => format.integer(query.batch), "Its number"],
@@ -193,6 +192,11 @@ function stateOf({ state, received }, now) {
 
 function nameOf(query) {
   return `${query.pipeline} / ${query.query}`;
+}
+
+/** A rate is of the present: a query that does not run, or is silent, has none, whatever it reported last. */
+function rate(isCurrent, figure) {
+  return format.rate(isCurrent ? figure : null);
 }
 
 function lastDurationNs(query) {
