@@ -188,8 +188,9 @@ OPTIONS: tuple[Option, ...] = (
         parse=parse_start,
         default="earliest",
         help="Where to begin: `earliest`, `latest`, a time such as `2025-01-31T12:00:00Z`, or JSON: "
-        '`{"host:4151": {"clicks": 1200}}` for offsets or `{"clicks": "2025-01-31T12:00:00Z", "orders": "latest"}` for '
-        "topics, where what is not named begins at the earliest. A stream that has a checkpoint goes on from there.",
+        '`{"host:4151": {"clicks": 1200}}` for offsets (`"*"` stands for every nsqd that is not named) or '
+        '`{"clicks": "2025-01-31T12:00:00Z", "orders": "latest"}` for topics, where what is not named begins at the '
+        "earliest. A stream that has a checkpoint goes on from there.",
     ),
     Option(
         name="endingOffsets",
