@@ -173,7 +173,7 @@ lint: $(DEV_READY)
 	$(BIN)/ruff format --check .
 
 house: lint
-	$(BIN)/pytest -q $(HOUSE) tests/spark/pipeline/test_guide.py
+	$(BIN)/pytest -q tests/test_import_directions.py tests/test_house.py tests/spark/pipeline/test_guide.py
 
 check: house ## lint, types, import directions and the order of the house
 	$(BIN)/mypy

@@ -24,7 +24,9 @@ from typing import NamedTuple, Self
 import pyspark
 
 from emberq.spark.pipeline.run import JAVA_IS_GONE
+from tests.support.caught_signal import catches
 from tests.support.postgres import PASSWORD, PASSWORD_VARIABLE, PostgresServer
+from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 BATCH_TIMEOUT_S = 240
@@ -134,7 +136,8 @@ class DriverProcess:
         self._process.wait()
 
     def stop(self) -> None:
-        """Tell it to end, and wait until it has."""
+        """Tell it to end once it listens, and wait until it has: a signal before that ends any Python at once."""
+        wait_until(lambda: not self.is_running or catches(self._process.pid, signal.SIGTERM), timeout_s=BATCH_TIMEOUT_S)
         self._process.terminate()
         self.wait()
 
