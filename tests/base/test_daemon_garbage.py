@@ -1,8 +1,11 @@
-"""Cyclic garbage goes away by itself in a daemon, without the collector's pauses."""
+"""Cyclic garbage and freed memory go away by themselves in a daemon, without the collector's pauses."""
 
 from __future__ import annotations
 
 import gc
+import platform
+import subprocess
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -156,3 +159,34 @@ def test_a_sweeper_that_was_stopped_sweeps_no_more() -> None:
     minutes = Minutes()
     minutes.sweeper.stop()
     assert minutes.pass_by() == 0
+
+
+FREED_BETWEEN_OTHERS = """
+import gc, zlib
+from emberq.base.clock import ManualClock
+from emberq.base.daemon import Sweeper
+from emberq.base.metrics import read_resident
+from emberq.base.timers import Timers
+
+clock, timers = ManualClock(), Timers()
+sweeper = Sweeper(timers=timers, clock=clock)
+sweeper.start()
+before = read_resident().own_bytes
+kept = []
+for _ in range(20):
+    connections = [(zlib.compressobj(), zlib.decompressobj()) for _ in range(200)]
+    kept.append(bytes(2000))
+    del connections
+freed = read_resident().own_bytes
+clock.advance(seconds=60)
+timers.run_due(clock.monotonic_ns())
+print(freed - before, read_resident().own_bytes - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back when it is asked to")
+def test_memory_that_was_freed_between_other_memory_goes_back_to_the_system() -> None:
+    done = subprocess.run([sys.executable, "-c", FREED_BETWEEN_OTHERS], capture_output=True, text=True, check=True)
+    freed, left = map(int, done.stdout.split())
+    assert freed > 20_000_000
+    assert left < 5_000_000

@@ -18,11 +18,15 @@ pauses that grow with the backlog. So daemons avoid cycles that outlive their us
 - What dies old needs a look at everything. While that takes no more than some milliseconds it is done every minute.
   Beyond, it may take a ten-thousandth of the time (a pause of 0.1 s every 17 minutes), or else it is done when memory
   has doubled since the last time: so cycles never hold more than everything else does.
+
+With the old garbage goes what the C library has kept of freed memory. After two hundred connections with deflate that
+are gone it is 60 MB, because each of their buffers lay between others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import sys
 from collections.abc import Callable
@@ -218,6 +222,14 @@ class Sweeper:
     def _sweep(self) -> None:
         began_ns = self._clock.monotonic_ns()
         gc.collect()
+        return_free_memory()
         self._swept_ns = self._clock.monotonic_ns()
         self._pause_ns = self._swept_ns - began_ns
         self._blocks = max(1, self._blocks_in_use())
+
+
+def return_free_memory() -> None:
+    """Give memory that the C library keeps back to the system: 5 ms for 60 MB. Only glibc can do that."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

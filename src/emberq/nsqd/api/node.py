@@ -18,7 +18,6 @@ Numbers are written as NSQ's JSON encoder writes them.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import socket
 import sys
@@ -28,6 +27,7 @@ from urllib.parse import parse_qs
 
 import emberq
 from emberq.base.clock import Clock
+from emberq.base.daemon import return_free_memory
 from emberq.base.text import masked
 from emberq.broker.broker import Broker
 from emberq.broker.stats import ClientStats
@@ -257,7 +257,7 @@ async def free_memory(_request: Request) -> Response:
     """Free what can be freed without stopping the daemon for long."""
     if sys.getallocatedblocks() <= MAX_SWEPT_BLOCKS:
         gc.collect()
-    await asyncio.to_thread(_return_free_memory)
+    await asyncio.to_thread(return_free_memory)
     return plain("OK")
 
 
@@ -267,13 +267,6 @@ def set_block_rate(request: Request) -> Response:
     if parse_integer(rate) is None:
         return plain(f'invalid block rate : parsing "{rate}": invalid syntax', status=400)
     return plain("OK")
-
-
-def _return_free_memory() -> None:
-    """Give memory that the C library keeps back to the system; only glibc can do that."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def _form_value(request: Request, name: str) -> str:
