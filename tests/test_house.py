@@ -32,7 +32,6 @@ TESTED_ELSEWHERE = {
     "cli/sql.py": "spark/test_sql.py",
     # Steps of one way that a row takes through Spark, tested where it ends.
     "spark/journal_offset.py": "spark/test_journal_plan.py",
-    "spark/schema.py": "spark/test_journal_columns_batch.py",
     "spark/pipeline/check.py": "spark/pipeline/test_toml_file.py",
     "spark/pipeline/checkpoint.py": "spark/pipeline/test_run.py",
     "spark/pipeline/model.py": "spark/pipeline/test_toml_file.py",

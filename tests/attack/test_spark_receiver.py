@@ -13,10 +13,11 @@ import pytest
 pytest.importorskip("pyarrow")
 
 from emberq.client.config import ClientConfig
-from emberq.spark.channel_frames import Messages, frames_of
+from emberq.spark.channel_frames import Messages
 from emberq.spark.channel_receiver import MAX_UNTAKEN_BYTES, ReceiverConnection
 from emberq.spark.channel_spool import Spool
 from emberq.spark.journal_offset import Place
+from emberq.spark.schema import byte_strings
 from emberq.wire import command
 from emberq.wire.frame import WireMessage
 from tests.support.scripted_peer import MESSAGE, Peer, message_frame, scripted_peer
@@ -111,7 +112,7 @@ def test_no_stranger_can_read_a_spool(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     with umask(0o000), Spool(folder) as spool:
         frame = message_frame(MESSAGE)
-        spool.append([Messages(Place(nsqd="127.0.0.1:4150", topic="t"), frames_of([frame], [len(frame)]))])
+        spool.append([Messages(Place(nsqd="127.0.0.1:4150", topic="t"), byte_strings([frame]))])
         made = [folder, *folder.iterdir()]
     assert any(path.suffix == ".arrow" for path in made)
     assert [path for path in made if path.stat().st_mode & 0o007] == []

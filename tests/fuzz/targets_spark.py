@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from uuid import UUID
 from zlib import crc32
 
-from emberq.spark.channel_frames import finish_commands, frames_of, keys, rows
+from emberq.spark.channel_frames import finish_commands, keys, rows
 from emberq.spark.journal_columns import decode, record_batches
 from emberq.spark.journal_offset import Place
+from emberq.spark.schema import byte_strings
 from emberq.wire.frame import FrameDecoder, FrameError, WireMessage
 from emberq.wire.journal_batch import HEADER_BYTES, MAGIC, Bodies, encode, header_at, seed_of
 from tests.fuzz.engine import Target
@@ -78,7 +79,7 @@ class SparkFrameTarget(Target):
             for piece in cut(data):
                 found = decoder.feed_whole(piece)
                 if found.lengths:
-                    frames = frames_of(found.pieces, found.lengths)
+                    frames = byte_strings(found.pieces, found.lengths)
                     frames.validate(full=True)
                     count = len(found.lengths)
                     assert len(keys(frames)) == count

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from emberq.spark.channel_frames import Messages, frames_of
+from emberq.spark.channel_frames import Messages
 from emberq.spark.journal_offset import Place
+from emberq.spark.schema import byte_strings
 from emberq.wire.frame import FRAME_HEADER, MESSAGE, WireMessage, encode_message
 
 HERE = Place("n:4150", "t")
@@ -20,7 +21,7 @@ def frame(number: int, *, attempts: int = 1, time_ns: int | None = None, body: b
 
 
 def array(*frames: bytes) -> pa.BinaryArray:
-    return frames_of(frames, [len(each) for each in frames])
+    return byte_strings(frames)
 
 
 def messages(*numbers: int, origin: Place = HERE) -> Messages:

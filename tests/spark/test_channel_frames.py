@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.spark.channel_frames import attempts, finish_commands, frames_of, keys, rows, times_ns
-from emberq.spark.schema import ARROW_SCHEMA
+from emberq.spark.channel_frames import attempts, finish_commands, keys, rows, times_ns
+from emberq.spark.schema import ARROW_SCHEMA, byte_strings
 from emberq.wire.frame import FRAME_HEADER, HEARTBEAT, FrameDecoder, FrameError
 from tests.spark.message_frames import HERE, array, frame
 
@@ -31,7 +31,7 @@ def test_frames_are_found_wherever_the_bytes_are_cut(sent: list[bytes | None], c
         lengths += received.lengths
         heartbeats += len(received.others)
     messages = [each for each, body in zip(frames, sent, strict=True) if body is not None]
-    assert frames_of([pieces], lengths).to_pylist() == messages
+    assert byte_strings([pieces], lengths).to_pylist() == messages
     assert heartbeats == len(frames) - len(messages)
 
 

@@ -20,16 +20,14 @@ the same publish time.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Sequence
-from itertools import accumulate
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.spark.journal_offset import Place
-from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP
+from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP, byte_strings, constant
 from emberq.wire.frame import ATTEMPTS_OFFSET, BODY_OFFSET, FRAME_HEADER, ID_OFFSET
 
 _TIME_AT = FRAME_HEADER.size
@@ -38,16 +36,8 @@ _ID_AT = FRAME_HEADER.size + ID_OFFSET
 _BODY_AT = FRAME_HEADER.size + BODY_OFFSET
 _ANY_END = 2**31 - 1
 """Arrow needs the end of a slice; the size field of a frame allows no more than this."""
-_NS_PER_US = 1000
-_FIN, _LINE_END = pa.scalar(b"FIN ", pa.binary()), pa.scalar(b"\n", pa.binary())
-_NOTHING = pa.scalar(b"", pa.binary())
-
-
-def frames_of(pieces: Sequence[bytes], lengths: Sequence[int]) -> pa.BinaryArray:
-    """Frames that lie back to back in `pieces`, as an array."""
-    positions = array("i", accumulate(lengths, initial=0))
-    buffers = [None, pa.py_buffer(positions), pa.py_buffer(b"".join(pieces))]
-    return pa.BinaryArray.from_buffers(pa.binary(), len(lengths), buffers)
+_NS_PER_US = constant(1000, pa.int64())
+_FIN, _LINE_END, _NOTHING = byte_strings([b"FIN ", b"\n", b""])
 
 
 def times_ns(frames: pa.BinaryArray) -> pa.Int64Array:
@@ -75,8 +65,8 @@ def rows(frames: pa.BinaryArray, origin: Place) -> pa.RecordBatch:
     """The messages as rows of format("nsq")."""
     count = len(frames)
     columns = [
-        pa.repeat(origin.topic, count),
-        pa.repeat(origin.nsqd, count),
+        pa.repeat(constant(origin.topic, pa.string()), count),
+        pa.repeat(constant(origin.nsqd, pa.string()), count),
         pa.nulls(count, pa.int64()),
         _slice(frames, _ID_AT, 16).view(pa.string()),
         pc.divide(times_ns(frames), _NS_PER_US).view(TIMESTAMP),

@@ -35,12 +35,13 @@ from emberq.client.connection import OnClose
 from emberq.client.discovery import Connector, Discovery
 from emberq.client.subscription import allowed_count
 from emberq.http.client import HttpClient
-from emberq.spark.channel_frames import Arrived, frames_of
+from emberq.spark.channel_frames import Arrived
 from emberq.spark.channel_spool import Spool, without_stored
 from emberq.spark.error import NsqSparkError
 from emberq.spark.journal_offset import Place
 from emberq.spark.nsqd_http import Access, AddressBook
 from emberq.spark.option import SourceSettings
+from emberq.spark.schema import byte_strings
 from emberq.wire import command
 from emberq.wire.frame import Frame, FrameDecoder, WholeMessages
 
@@ -105,7 +106,7 @@ class ReceiverConnection:
         pieces, lengths = self._pieces, self._lengths
         self.forget()
         self._mean_bytes = sum(lengths) // len(lengths)
-        return Arrived(self._origin, frames_of(pieces, lengths), self.in_doubt_until_ns, self._send_if_open)
+        return Arrived(self._origin, byte_strings(pieces, lengths), self.in_doubt_until_ns, self._send_if_open)
 
     def _send_if_open(self, data: bytes) -> None:
         if self.connection.is_open:

@@ -61,6 +61,7 @@ from emberq.base.file import FILE_MODE, FOLDER_MODE, replace_file, sync_folder
 from emberq.spark.channel_frames import Arrived, Messages, attempts, keys, times_ns
 from emberq.spark.error import OptionError
 from emberq.spark.journal_offset import Place
+from emberq.spark.schema import constant, integers
 
 # Files.
 
@@ -382,7 +383,7 @@ def _identity(folder: Path) -> str:
 # Leaving out messages that are stored already.
 
 
-_ONCE = pa.scalar(1, pa.uint16())
+_ONCE = constant(1, pa.uint16())
 """With the type of the column: else Arrow casts all of that first."""
 
 
@@ -405,11 +406,11 @@ def without_stored(arrived: Sequence[Arrived], spool: Spool) -> list[Messages]:
         for key in keys(messages.frames).to_pylist():
             is_new.append(key not in taken)
             taken.add(key)
-        fresh.append(Messages(origin, messages.frames.filter(pa.array(is_new, pa.bool_()))))
+        fresh.append(Messages(origin, messages.frames.filter(integers(is_new, pa.uint8()).cast(pa.bool_()))))
     return [each for each in fresh if len(each.frames)]
 
 
 def _may_be_stored(arrived: Arrived) -> pa.BooleanArray:
     """Which of the messages have to be looked up."""
-    is_in_doubt = pc.less_equal(times_ns(arrived.frames), pa.scalar(arrived.in_doubt_until_ns))
+    is_in_doubt = pc.less_equal(times_ns(arrived.frames), constant(arrived.in_doubt_until_ns, pa.int64()))
     return pc.or_(is_in_doubt, pc.not_equal(attempts(arrived.frames), _ONCE))

@@ -23,12 +23,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from emberq.spark.schema import ARROW_SCHEMA, COLUMNS, TIMESTAMP
+from emberq.spark.schema import ARROW_SCHEMA, COLUMNS, TIMESTAMP, constant, integers
 from emberq.wire.journal_batch import HAS_TIMES, HEADER_BYTES, DamagedBatchError, check_crc, header_at
 
 _POSITION_BYTES = 4
 _TIME_BYTES = 8
 _BINARY, _INT64 = pa.binary(), pa.int64()
+_RUNS = pa.run_end_encoded(pa.int32(), _INT64)
 _from_buffers = pa.Array.from_buffers
 """These are looked up once, and Arrow is told that no value is null: small batches cost little besides."""
 
@@ -112,7 +113,7 @@ ROWS_PER_RECORD_BATCH = 10_000
 _PAGE_ROWS = 1 << 16
 _ID_DIGITS = 16
 _LOW_DIGITS = 4
-_NS_PER_US = 1000
+_NS_PER_US = constant(1000, pa.int64())
 
 
 def record_batches(
@@ -122,8 +123,8 @@ def record_batches(
     runs = _runs(batches)
     count = sum(batch.row_count for batch in batches)
     made: dict[str, Callable[[], pa.Array]] = {
-        "topic": lambda: pa.repeat(topic, count),
-        "nsqd": lambda: pa.repeat(nsqd, count),
+        "topic": lambda: pa.repeat(constant(topic, pa.string()), count),
+        "nsqd": lambda: pa.repeat(constant(nsqd, pa.string()), count),
         "offset": lambda: _joined([pa.arange(start, end) for start, end in runs]),
         "id": lambda: _joined([page for start, end in runs for page in _ids(start, end)]),
         "timestamp": lambda: _timestamps(batches),
@@ -182,12 +183,16 @@ def _timestamps(batches: Sequence[ArrowBatch]) -> pa.TimestampArray:
     if any(batch.times_ns is not None for batch in batches):
         times_ns = _joined(
             [
-                pa.repeat(pa.scalar(batch.timestamp_ns), batch.row_count) if batch.times_ns is None else batch.times_ns
+                batch.times_ns
+                if batch.times_ns is not None
+                else pa.repeat(constant(batch.timestamp_ns, _INT64), batch.row_count)
                 for batch in batches
             ]
         )
     else:  # each time repeated for the rows of its batch, by decoding run ends
-        ends = pc.cumulative_sum(pa.array([batch.row_count for batch in batches], pa.int32()))
-        values = pa.array([batch.timestamp_ns for batch in batches], _INT64)
-        times_ns = pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(ends, values))
+        ends = pc.cumulative_sum(integers([batch.row_count for batch in batches], pa.int32()))
+        values = integers([batch.timestamp_ns for batch in batches], _INT64)
+        times_ns = pc.run_end_decode(
+            pa.RunEndEncodedArray.from_buffers(_RUNS, ends[-1].as_py(), [None], children=[ends, values])
+        )
     return pc.divide(times_ns, _NS_PER_US).view(TIMESTAMP)

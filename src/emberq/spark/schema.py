@@ -20,11 +20,18 @@ Written (`check_schema`):
     defer_ms   short, int, long   after how many milliseconds it is delivered; null or 0: at once
 
 The other columns of format("nsq") are ignored when written, so rows read from one topic can be written to another.
+
+And the values of such columns: `constant`, `integers` and `byte_strings` make them of their bytes. `pa.scalar` and
+`pa.array` look whether they were given something of pandas, and import it for that where it is installed: a third of
+the time that a Python process of Spark takes to start. Arrow's functions do the same with a plain Python value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import sys
+from array import array
+from collections.abc import Collection, Sequence
+from itertools import accumulate
 
 import pyarrow as pa
 from pyspark.sql.types import (
@@ -99,3 +106,30 @@ def _advice(types: dict[str, DataType]) -> str:
     columns = [name for name in types if name not in _TYPES][:3]
     shown = ", ".join(columns) + (", ..." if len(columns) == 3 else "")
     return f'make the body of them, as selectExpr("to_json(struct({shown or "*"})) AS body")'
+
+
+# Values.
+
+
+def constant(value: int | str | bytes, kind: pa.DataType) -> pa.Scalar:
+    """One value, of a type that has as much room for it as its bytes take."""
+    if isinstance(value, int):
+        return integers([value], kind)[0]
+    return byte_strings([value.encode() if isinstance(value, str) else value]).view(kind)[0]
+
+
+def integers(values: Sequence[int], kind: pa.DataType) -> pa.Array:
+    """A column of numbers."""
+    size, is_signed = kind.bit_width // 8, pa.types.is_signed_integer(kind)
+    content = b"".join([value.to_bytes(size, sys.byteorder, signed=is_signed) for value in values])
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(content)])
+
+
+def byte_strings(values: Sequence[bytes], lengths: Sequence[int] | None = None) -> pa.BinaryArray:
+    """A column of bytes: of these values, or cut from them, back to back, by `lengths`."""
+    if lengths is None:
+        lengths = [len(value) for value in values]
+    positions = array("i", accumulate(lengths, initial=0))
+    return pa.Array.from_buffers(
+        pa.binary(), len(lengths), [None, pa.py_buffer(positions), pa.py_buffer(b"".join(values))]
+    )

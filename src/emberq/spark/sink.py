@@ -49,7 +49,7 @@ from emberq.base.text import quoted
 from emberq.spark.error import NsqdUnavailableError, OptionError, RowError
 from emberq.spark.nsqd_http import Access, AddressBook, HttpPeer, patiently
 from emberq.spark.option import SinkSettings
-from emberq.spark.schema import BODY, DEFER_MS, TOPIC
+from emberq.spark.schema import BODY, DEFER_MS, TOPIC, byte_strings, constant
 from emberq.wire.parameter import is_valid_name
 
 MAX_UNDER_WAY = 2
@@ -135,11 +135,12 @@ DIGEST_BYTES = 16
 """The size of a producer id: half of a SHA-256, for which processors have instructions."""
 
 _COUNT = struct.Struct(">i")
+_NOTHING = constant(b"", pa.binary())
 
 
 def mpub_body(bodies: pa.BinaryArray) -> tuple[bytes, memoryview]:
     """The body that publishes these messages in this order, in two parts."""
-    messages = pc.binary_join_element_wise(_sizes(bodies), bodies, b"")
+    messages = pc.binary_join_element_wise(_sizes(bodies), bodies, _NOTHING)
     return _COUNT.pack(len(bodies)), memoryview(_data(messages))
 
 
@@ -257,7 +258,9 @@ class PartitionWriter:
         """Publish these rows, or keep them until an MPUB is full. RowError if a row cannot be a message."""
         _refuse_empty(rows)
         if DEFER_MS in rows.schema.names:
-            is_deferred = pc.greater(pc.fill_null(rows.column(DEFER_MS), 0), 0)
+            delays_ms = rows.column(DEFER_MS)
+            zero = constant(0, delays_ms.type)
+            is_deferred = pc.greater(pc.fill_null(delays_ms, zero), zero)
             self._publish_deferred(rows.filter(is_deferred))
             rows = rows.filter(pc.invert(is_deferred))
         for topic, of_topic in self._by_topic(rows):
@@ -279,15 +282,18 @@ class PartitionWriter:
             yield self._topic, bodies
             return
         topics = rows.column(TOPIC)
-        names = pc.unique(topics).to_pylist()
+        names = [_valid_topic(name) for name in pc.unique(topics).to_pylist()]
+        if len(names) == 1:
+            yield names[0], bodies
+            return
         for name in names:
-            yield _valid_topic(name), bodies if len(names) == 1 else bodies.filter(pc.equal(topics, name))
+            yield name, bodies.filter(pc.equal(topics, constant(name, pa.string())))
 
     def _publish(self, topic: str, bodies: pa.BinaryArray) -> None:
         content = digest(bodies, salt=self._identity.salt)
         occurrence = self._sent[topic, content]
         self._sent[topic, content] += 1
-        name = digest(pa.array([content, _OCCURRENCE.pack(occurrence)]), salt=b"") if occurrence else content
+        name = digest(byte_strings([content, _OCCURRENCE.pack(occurrence)]), salt=b"") if occurrence else content
         sequence = self._identity.batch_id
         self._publisher.publish(
             PublishRequest(topic=topic, parts=mpub_body(bodies), producer_id=name.hex(), sequence=sequence)
