@@ -88,7 +88,7 @@ def test_nothing_is_published_before_everything_is_built_and_without_a_tag() -> 
 def test_pre_commit_does_what_make_check_does() -> None:
     run("pre_commit", "validate-config", str(PRE_COMMIT))
     hooks = [hook["entry"] for source in yaml.safe_load(PRE_COMMIT.read_text())["repos"] for hook in source["hooks"]]
-    assert hooks == recipe("lint") + recipe("house") + recipe("check")
+    assert hooks == recipe("lint") + recipe("house") + recipe("types")
 
 
 @pytest.mark.parametrize("target", ["wheel", "release", "site"])

@@ -154,17 +154,17 @@ def test_storing_and_looking_up_go_on_while_committed_segments_go(tmp_path: Path
     with Spool(tmp_path, window_s=0) as spool:
 
         def commit() -> None:
-            while spool.next_number < 60:
+            while spool.next_number < 20:
                 spool.prune(before=spool.next_number)
 
         committing = threading.Thread(target=commit)
         committing.start()
-        for number in range(60):
+        for number in range(20):
             spool.append([messages(number)])
             assert known(spool, number) == [number]
         committing.join()
-        spool.prune(before=60)
-        assert spool.first_number == spool.next_number == 60
+        spool.prune(before=20)
+        assert spool.first_number == spool.next_number == 20
 
 
 def test_the_files_of_a_spool_are_those_that_its_description_shows(tmp_path: Path) -> None:

@@ -16,6 +16,14 @@ from tests.support.held_port import hold_port
 from tests.support.waiting import wait_until
 
 COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
+TRIMS_OFTEN = """
+import sys
+from emberq.broker import journaled_topic
+from emberq.cli.main import main
+journaled_topic.TRIM_INTERVAL_NS //= 100
+sys.exit(main(sys.argv[1:]))
+"""
+"""The same where a test is about retention: it need not wait ten seconds for it."""
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
 
@@ -53,7 +61,9 @@ class JournalNsqd:
     def start(self) -> None:
         """Start it and wait until it answers."""
         listen = [f"--tcp-address=127.0.0.1:{self.tcp_port}", f"--http-address={self.http}"]
-        arguments = [*COMMAND, *listen, "--broadcast-address=127.0.0.1", f"--data-path={self.data_path}"]
+        has_retention = any(flag.startswith("--journal-retention") for flag in self._flags)
+        command = (sys.executable, "-c", TRIMS_OFTEN, "nsqd") if has_retention else COMMAND
+        arguments = [*command, *listen, "--broadcast-address=127.0.0.1", f"--data-path={self.data_path}"]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen([*arguments, *self._flags], stdout=log, stderr=log)
         wait_until(self._answers, timeout_s=START_TIMEOUT_S)
