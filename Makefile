@@ -18,9 +18,9 @@ LOAD := build/bench/load
 LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
 # What drives whole programs, mostly through their sockets, runs with the compiled package alone: that is what users get.
-WHOLE_PROGRAMS := tests/bench tests/chaos tests/fuzz tests/integration
+WHOLE_PROGRAMS := tests/attack tests/bench tests/chaos tests/fuzz tests/integration
 # They play very many histories: measuring their coverage would double minutes, and shows nothing that shorter tests do not.
-HISTORIES := tests/storage/journal/test_recovery_power_cut.py tests/storage/test_disk_queue_properties.py
+HISTORIES := tests/crash tests/storage/journal/test_recovery_power_cut.py tests/storage/test_disk_queue_properties.py
 COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS) \
     $(HISTORIES)
 # Those that take long have targets of their own.
@@ -31,9 +31,9 @@ LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py te
     tests/broker/test_dead_letter_properties.py tests/http/test_reader_properties.py $(HISTORIES)) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
 # Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
-PROCESSES := tests/admin tests/browser tests/cli tests/docs tests/integrations tests/release tests/tools
+PROCESSES := tests/browser tests/cli tests/docs tests/integrations tests/release tests/tools
 # Run at a low priority beside both: they compute, and mind no pause.
-COMPUTING := tests/base tests/broker tests/crash tests/quality tests/storage tests/wire
+COMPUTING := tests/base tests/broker tests/quality tests/storage tests/wire
 # They read the source and run none of it: `house` runs them, untraced.
 HOUSE := tests/test_house.py tests/test_import_directions.py
 # They need a browser or Spark's Java, and have no properties.
@@ -79,7 +79,7 @@ INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$
     touch $@.unfinished && $(UV_INSTALL) --require-hashes --no-build-isolation "$$@"
 
 .PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-alone \
-    test-without-spark test-browser test-spark test-cluster test-jdbc lint house check coverage coverage-report search fuzz \
+    test-without-spark test-browser test-spark test-cluster test-jdbc lint house types check coverage coverage-report search fuzz \
     bystander mutate bench bench-spark chaos chaos-spark soak-demo chromium postgres lock wheel release site clean
 
 help: ## show this list
@@ -109,7 +109,7 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 	exec $(BIN)/emberq up $(ARGS)
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
-	@$(IN_PARALLEL) $(COMPILED_READY) house chromium $(NODE_READY)
+	@$(IN_PARALLEL) $(COMPILED_READY) house types chromium $(NODE_READY)
 	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled
 	@$(MAKE) --no-print-directory test-alone coverage-report
 
@@ -122,11 +122,11 @@ test-processes: $(DEV_READY) $(NODE_READY) chromium
 	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
 test-computing: $(DEV_READY)
-	nice -n 10 $(BIN)/mypy
 	COVERAGE_FILE=.coverage.computing nice -n 10 $(PYTEST_PARALLEL) $(COVERED) $(COMPUTING) $(LONG_WHEN_PURE)
 
 test-compiled: $(DEV_READY) $(COMPILED_READY)
-	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS)
+	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS) \
+	    --ignore=tests/conformance/test_coverage.py
 
 test-alone: $(DEV_READY)
 	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
@@ -175,8 +175,10 @@ lint: $(DEV_READY)
 house: lint
 	$(BIN)/pytest -q tests/test_import_directions.py tests/test_house.py tests/spark/pipeline/test_guide.py
 
-check: house ## lint, types, import directions and the order of the house
+types: $(DEV_READY)
 	$(BIN)/mypy
+
+check: house types ## lint, types, import directions and the order of the house
 
 bench: $(BENCH_READY) $(COMPILED_READY) $(LOAD) ## measure; `make bench PEER=/path/to/another/nsqd` compares side by side
 	PYTHONPATH=$(COMPILED) $(BIN)/python -m bench $(if $(PEER),--peer $(PEER)) $(ARGS)
