@@ -18,7 +18,7 @@ LOAD := build/bench/load
 LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
 # What drives whole programs, mostly through their sockets, runs with the compiled package alone: that is what users get.
-WHOLE_PROGRAMS := tests/attack tests/bench tests/chaos tests/fuzz tests/integration
+WHOLE_PROGRAMS := tests/bench tests/chaos tests/fuzz tests/integration
 # They play very many histories: measuring their coverage would double minutes, and shows nothing that shorter tests do not.
 HISTORIES := tests/crash tests/storage/journal/test_recovery_power_cut.py tests/storage/test_disk_queue_properties.py
 COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS) \
@@ -30,8 +30,8 @@ LONG_WHEN_PURE := $(addprefix --ignore=,tests/wire/test_decoder_properties.py te
     tests/broker/test_broker_properties.py tests/broker/test_journaled_topic_properties.py \
     tests/broker/test_dead_letter_properties.py tests/http/test_reader_properties.py $(HISTORIES)) \
     --deselect=tests/conformance/test_tls_and_compression.py::test_a_bomb_keeps_nobody_else_waiting
-# Run one after the other beside the tests of Spark: they mostly wait for the processes that they start.
-PROCESSES := tests/browser tests/cli tests/docs tests/integrations tests/release tests/tools
+# Run one after the other beside the tests of Spark: they mostly wait for browsers and for the processes that they start.
+PROCESSES := tests/browser tests/docs tests/integrations tests/release
 # Run at a low priority beside both: they compute, and mind no pause.
 COMPUTING := tests/base tests/broker tests/quality tests/storage tests/wire
 # They read the source and run none of it: `house` runs them, untraced.

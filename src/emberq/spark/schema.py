@@ -28,7 +28,6 @@ the time that a Python process of Spark takes to start. Arrow's functions do the
 
 from __future__ import annotations
 
-import sys
 from array import array
 from collections.abc import Collection, Sequence
 from itertools import accumulate
@@ -110,9 +109,18 @@ def _advice(types: dict[str, DataType]) -> str:
 
 # Values.
 
+_TYPE_CODES = {
+    pa.int16(): "h",
+    pa.int32(): "i",
+    pa.int64(): "q",
+    pa.uint8(): "B",
+    pa.uint16(): "H",
+}
+"""What the standard library's arrays call these types."""
+
 
 def constant(value: int | str | bytes, kind: pa.DataType) -> pa.Scalar:
-    """One value, of a type that has as much room for it as its bytes take."""
+    """One value of this type."""
     if isinstance(value, int):
         return integers([value], kind)[0]
     return byte_strings([value.encode() if isinstance(value, str) else value]).view(kind)[0]
@@ -120,9 +128,7 @@ def constant(value: int | str | bytes, kind: pa.DataType) -> pa.Scalar:
 
 def integers(values: Sequence[int], kind: pa.DataType) -> pa.Array:
     """A column of numbers."""
-    size, is_signed = kind.bit_width // 8, pa.types.is_signed_integer(kind)
-    content = b"".join([value.to_bytes(size, sys.byteorder, signed=is_signed) for value in values])
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(content)])
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(array(_TYPE_CODES[kind], values))])
 
 
 def byte_strings(values: Sequence[bytes], lengths: Sequence[int] | None = None) -> pa.BinaryArray:
