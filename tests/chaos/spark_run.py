@@ -22,7 +22,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -110,7 +110,9 @@ class Publisher(threading.Thread):
 class SparkRun:
     """One run; a context manager. Owns nsqds, publishers and the driver of the moment."""
 
-    def __init__(self, folder: Path, *, mode: Mode, seed: int, master: str = CLUSTER) -> None:
+    def __init__(
+        self, folder: Path, *, mode: Mode, seed: int, master: str = CLUSTER, nsqd_flags: Sequence[str] = ()
+    ) -> None:
         """With master "none" a receiver without Spark takes the place of the driver, which starts within no time."""
         self.ledger = Ledger()
         self.kills: Counter[str] = Counter()
@@ -118,7 +120,7 @@ class SparkRun:
         self._master = master
         self._random = random.Random(seed)
         self._folder = folder
-        self._nsqds = [JournalNsqd(folder / f"nsqd-{number}", *mode.nsqd_flags) for number in range(NSQDS)]
+        self._nsqds = [JournalNsqd(folder / f"nsqd-{number}", *mode.nsqd_flags, *nsqd_flags) for number in range(NSQDS)]
         self._publishers = [Publisher(number, nsqd, self.ledger) for number, nsqd in enumerate(self._nsqds)]
         self._running = contextlib.ExitStack()
         self._driver: Archiver | None = None

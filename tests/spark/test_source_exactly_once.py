@@ -18,7 +18,8 @@ from tests.chaos.spark_run import Mode, SparkRun
 def test_every_message_is_one_row_when_worker_nsqd_and_driver_are_killed(
     spark: SparkSession, tmp_path: Path, mode: Mode
 ) -> None:
-    with SparkRun(tmp_path, mode=mode, seed=7, master="local[2,4]") as run:
+    # What the killed driver held comes at once, not after its timeout.
+    with SparkRun(tmp_path, mode=mode, seed=7, master="local[2,4]", nsqd_flags=["--requeue-on-disconnect"]) as run:
         run.wait_for_a_batch()
         assert run.kill_worker()
         run.wait_for_a_batch()
