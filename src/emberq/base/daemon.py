@@ -19,8 +19,9 @@ pauses that grow with the backlog. So daemons avoid cycles that outlive their us
   Beyond, it may take a ten-thousandth of the time (a pause of 0.1 s every 17 minutes), or else it is done when memory
   has doubled since the last time: so cycles never hold more than everything else does.
 
-With the old garbage goes what the C library has kept of freed memory. After two hundred connections with deflate that
-are gone it is 60 MB, because each of their buffers lay between others.
+With the old garbage goes what the C library has kept of freed memory. The few megabytes that it keeps by our own wish
+(see `program`) are soon back. After two hundred connections with deflate it is 60 MB, because each of their buffers lay
+between others.
 """
 
 from __future__ import annotations

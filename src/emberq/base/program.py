@@ -133,7 +133,8 @@ def _keep_freed_memory() -> None:
 
     glibc returns the memory of a large message to the system as soon as it is freed, and gets it back page by page for
     the next one. That took two thirds of what a message of 1 MB costs. Other C libraries are left as they are, and so
-    is one that is set by MALLOC_TRIM_THRESHOLD_ or MALLOC_MMAP_THRESHOLD_.
+    is one that is set by MALLOC_TRIM_THRESHOLD_ or MALLOC_MMAP_THRESHOLD_. Once a minute a daemon gives all of it back
+    (see `daemon.Sweeper`).
     """
     import ctypes
 
