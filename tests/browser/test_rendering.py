@@ -116,7 +116,7 @@ def test_where_a_backlog_goes_is_told_in_one_unit(
     page: Page, stand_in: StandIn, finished: int, net: str, outlook: str
 ) -> None:
     flow = {"in_rate": 30, "finish_rate": finished, "dead_letter_rate": 0, "requeue_rate": 0}
-    stand_in.documents |= {"channel": channel_document(depth=1000, flow=flow), "/api/redrive/t/c": {"moved": 0}}
+    stand_in.documents["channel"] = channel_document(depth=1000, flow=flow)
     page.goto(f"{stand_in.url}/topics/t/c")
     tile = page.locator(".tile").filter(has_text="Net/s")
     expect(tile.locator("[data-figure=net]")).to_have_text(net)
