@@ -20,9 +20,10 @@ from emberq.cli import sql
 from emberq.spark import TimeRange, archived_topic, read_topic
 from emberq.spark.archive import archive_pipeline, archived_count
 from emberq.spark.error import DataLossError, OptionError
-from emberq.spark.pipeline import PipelineFailedError, PipelineRun, files
+from emberq.spark.pipeline import Pipeline, PipelineFailedError, PipelineRun, files
 from emberq.spark.pipeline.files import FileSystem, compact, data_files, finish_interrupted
 from emberq.spark.pipeline.model import AVAILABLE_NOW
+from emberq.wire import envelope
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.waiting import wait_until
 
@@ -94,14 +95,18 @@ def archive(spark: SparkSession, scene: Scene, *, moves: int | None = None) -> N
                 raise OSError("killed")
         move(self, old, new)
 
-    run = PipelineRun(pipeline, spark, accept_changes=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FileSystem, "move", counted_move)
-        try:
-            run.start()
-            run.wait()
-        finally:
-            run.stop()
+        run_to_the_end(pipeline, spark)
+
+
+def run_to_the_end(pipeline: Pipeline, spark: SparkSession) -> None:
+    run = PipelineRun(pipeline, spark, accept_changes=True)
+    try:
+        run.start()
+        run.wait()
+    finally:
+        run.stop()
 
 
 def offsets(rows: DataFrame) -> dict[str, list[int]]:
@@ -236,13 +241,35 @@ def test_a_topic_that_is_not_archived_yet_is_read_from_its_journals(spark: Spark
     assert both.count() == 2 + sum(map(len, published(scene).values()))
 
 
+def test_headers_are_read_from_an_archive_and_its_folders_are_still_chosen_by_date(
+    spark: SparkSession, scene: Scene, tmp_path: Path
+) -> None:
+    topic = {"nsqd": scene.second.http, "topic": "tagged"}
+    scene.second.publish("tagged", [envelope.encode({"k": "archived"}, b"1"), b"2"])
+    run_to_the_end(
+        archive_pipeline(["tagged"], str(tmp_path), access={"nsqd": topic["nsqd"]}, trigger=AVAILABLE_NOW, options={}),
+        spark,
+    )
+    scene.second.publish("tagged", [envelope.encode({"k": "not yet"}, b"3")])
+    rows = read_topic(spark, {**topic, "includeHeaders": "true"}, archive=str(tmp_path))
+    found = rows.where("date >= current_date() - 1")
+    assert [(row.body.decode(), row.headers) for row in found.orderBy("offset").collect()] == [
+        ("1", {"k": "archived"}),
+        ("2", None),
+        ("3", {"k": "not yet"}),
+    ]
+    plan = found._jdf.queryExecution().executedPlan().toString()
+    assert re.search(r"PartitionFilters: \[.*date#\d+ >=", plan)
+
+
 def test_a_folder_that_does_not_tell_where_journals_go_on_is_refused(
     spark: SparkSession, scene: Scene, tmp_path: Path
 ) -> None:
     with pytest.raises(OptionError, match="is no archive"):
         read_topic(spark, scene.options, archive=str(tmp_path))
-    with pytest.raises(OptionError, match='"startingOffsets" has no meaning with an archive'):
-        read_topic(spark, {**scene.options, "startingOffsets": "latest"}, archive=str(scene.archive))
+    for name, value in {"startingOffsets": "latest", "columns": "body"}.items():
+        with pytest.raises(OptionError, match=f'"{name}" has no meaning with an archive'):
+            read_topic(spark, {**scene.options, name: value}, archive=str(scene.archive))
     strange = tmp_path / "strange"
     shutil.copytree(scene.lagging, strange)
     file = next(strange.rglob("*.parquet"))

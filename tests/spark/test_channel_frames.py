@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.spark.channel_frames import attempts, finish_commands, keys, rows, times_ns
-from emberq.spark.schema import ARROW_SCHEMA, byte_strings
+from emberq.spark.schema import COLUMNS, HEADERS, arrow_schema_of, byte_strings
+from emberq.wire import envelope
 from emberq.wire.frame import FRAME_HEADER, HEARTBEAT, FrameDecoder, FrameError
 from tests.spark.message_frames import HERE, array, frame
 
@@ -73,9 +74,17 @@ def test_the_rows_of_a_part_are_those_of_the_whole() -> None:
     frames = array(*(frame(number) for number in range(10)))
     part = rows(frames.slice(3, 4), HERE)
     part.validate(full=True)
-    assert part.schema == ARROW_SCHEMA
+    assert part.schema == arrow_schema_of(COLUMNS)
     assert part.column("body").to_pylist() == [b"m3", b"m4", b"m5", b"m6"]
     assert finish_commands(frames.slice(9)) == b"FIN 0000000000000009\n"
+
+
+def test_headers_are_taken_from_the_bodies_if_they_are_asked_for() -> None:
+    frames = array(frame(1, body=envelope.encode({"k": "v"}, b"one")), frame(2, body=b"two"))
+    found = rows(frames, HERE, ("id", "body", HEADERS))
+    assert found.schema == arrow_schema_of(("id", "body", HEADERS))
+    assert found.column("body").to_pylist() == [b"one", b"two"]
+    assert found.column(HEADERS).to_pylist() == [[("k", "v")], None]
 
 
 def test_a_key_is_the_same_for_every_delivery_and_for_no_other_message() -> None:

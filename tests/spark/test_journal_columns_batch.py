@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emberq.spark.journal_columns import ROWS_PER_RECORD_BATCH, decode, record_batches
-from emberq.spark.schema import ARROW_SCHEMA
+from emberq.spark.schema import COLUMNS, arrow_schema_of
 from emberq.wire.journal_batch import Bodies, encode, seed_of
 from emberq.wire.parameter import ProducerSequence
 
@@ -44,7 +44,7 @@ def rows_of(data: bytes) -> list[dict[str, object]]:
     tables = list(record_batches(decoded.batches, nsqd="n:1", topic="t"))
     for table in tables:
         table.validate(full=True)
-        assert table.schema == ARROW_SCHEMA
+        assert table.schema == arrow_schema_of(COLUMNS)
     rows: list[dict[str, object]] = pa.Table.from_batches(tables).to_pylist()
     return rows
 

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.spark.schema import byte_strings, constant, integers
+from emberq.spark.error import RowError
+from emberq.spark.schema import byte_strings, constant, in_envelopes, integers, opened
+from emberq.wire import envelope
 
 EVERY_WAY_OF_A_ROW = """
 import pathlib, sys, tempfile
@@ -19,8 +21,9 @@ import emberq.spark.source
 from emberq.spark.channel_frames import Arrived, finish_commands, rows
 from emberq.spark.channel_spool import Spool, without_stored
 from emberq.spark.journal_columns import decode, record_batches
-from emberq.spark.schema import byte_strings, integers
+from emberq.spark.schema import byte_strings, in_envelopes, integers, opened
 from emberq.spark.sink import PartitionWriter, WriteIdentity
+from emberq.wire import envelope
 from emberq.wire.journal_batch import Bodies, encode
 from tests.spark.message_frames import HERE, array, frame
 
@@ -46,6 +49,10 @@ for times_ns in (None, [5, 6]):
     batch = encode(Bodies.of([b"a", b"b"]), base_offset=0, timestamp_ns=5, seed=0, times_ns=times_ns)
     decoded = decode(b"".join(batch.parts), seed=0).batches
     assert sum(made.num_rows for made in record_batches(decoded, nsqd="n", topic="t")) == 2
+
+headers, bodies = opened(byte_strings([envelope.encode({"k": "v"}, b"a"), b"b"]))
+sealed = in_envelopes(pa.RecordBatch.from_arrays([bodies, headers], names=["body", "headers"]))
+assert opened(sealed.column("body"))[1].equals(byte_strings([b"a", b"b"]))
 
 publisher = Publisher()
 writer = PartitionWriter(
@@ -92,3 +99,36 @@ def test_bytes_may_be_cut_elsewhere_than_they_are_given() -> None:
 def test_no_row_needs_pandas_which_takes_long_to_import() -> None:
     done = subprocess.run([sys.executable, "-c", EVERY_WAY_OF_A_ROW], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+MESSAGES = st.tuples(st.none() | st.dictionaries(st.text(), st.text()), st.binary())
+"""Headers, or None if there is no envelope, and the body."""
+
+
+@given(st.lists(MESSAGES, min_size=1))
+def test_what_is_put_into_envelopes_comes_out_of_them(messages: list[tuple[dict[str, str] | None, bytes]]) -> None:
+    published = [body if headers is None else envelope.encode(headers, body) for headers, body in messages]
+    headers, bodies = opened(byte_strings(published))
+    headers.validate(full=True)
+    assert [None if each is None else dict(each) for each in headers.to_pylist()] == [each for each, _ in messages]
+    assert bodies.to_pylist() == [body for _, body in messages]
+    rows = pa.RecordBatch.from_arrays([headers, bodies], names=["headers", "body"])
+    assert in_envelopes(rows).to_pydict() == {"body": published}
+
+
+def test_headers_that_are_no_text_spark_could_store_do_not_end_a_query() -> None:
+    document = b'{"k": "\\ud800"}'
+    headers, bodies = opened(byte_strings([envelope.MARK + len(document).to_bytes(4) + document + b"x"]))
+    assert (headers.to_pylist(), bodies.to_pylist()) == ([[("k", "?")]], [b"x"])
+    headers.validate(full=True)
+
+
+@pytest.mark.parametrize(
+    ("headers", "complaint"),
+    [([("k", None)], 'header "k" is None'), ([("k", 70_000 * "v")], "must not take more than 65536")],
+)
+def test_headers_that_no_envelope_can_hold_are_refused(headers: list[tuple[str, str]], complaint: str) -> None:
+    kind = pa.map_(pa.string(), pa.string())
+    rows = pa.RecordBatch.from_arrays([pa.array([headers], kind), byte_strings([b"a"])], names=["headers", "body"])
+    with pytest.raises(RowError, match=complaint.replace('"', "['\"]")):
+        in_envelopes(rows)

@@ -53,6 +53,11 @@ def test_a_deferred_row_is_published_to_be_delivered_later(spark: SparkSession, 
     [
         ("SELECT 1 AS id, 'x' AS name", {"topic": "t"}, "to_json(struct(id, name)) AS body"),
         ("SELECT 1 AS body", {"topic": "t"}, 'column "body" is int; it must be string or binary'),
+        (
+            "SELECT 'a' AS body, map('k', 1) AS headers",
+            {"topic": "t"},
+            'column "headers" is map<string,int>; it must be map<string,string>',
+        ),
         ("SELECT 'a' AS body", {}, 'set option "topic"'),
         ("SELECT '' AS body", {"topic": "t"}, 'column "body" is null or empty in a row'),
         ("SELECT 'a' AS body, 'no topic' AS topic", {}, '"no topic" is not the name of a topic'),

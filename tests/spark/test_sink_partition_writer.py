@@ -8,6 +8,7 @@ import pytest
 from emberq.spark.error import NsqdRefusedError, RowError
 from emberq.spark.option import SinkSettings
 from emberq.spark.sink import MpubPublisher, PartitionWriter, WriteIdentity
+from emberq.wire import envelope
 from tests.spark.scripted_http import ScriptedHttp
 from tests.support.threaded_http import Received, Reply
 
@@ -51,6 +52,16 @@ def name(request: Received) -> tuple[str, str]:
 
 def names(server: ScriptedHttp) -> list[tuple[str, str]]:
     return [name(request) for request in server.received]
+
+
+def test_rows_with_headers_are_published_in_envelopes() -> None:
+    headers = pa.array([[("k", "v")], None, []], pa.map_(pa.string(), pa.string()))
+    with ScriptedHttp(Reply(b"OK")) as server:
+        written(server, rows(b"a", b"b", b"", headers=headers))
+        (request,) = server.received
+    assert published(request) == [envelope.encode({"k": "v"}, b"a"), b"b", envelope.encode({}, b"")]
+    with ScriptedHttp(Reply(b"OK")) as server, pytest.raises(RowError, match="null or empty"):
+        written(server, rows(b"a", None, headers=headers[:2]))
 
 
 def test_what_fits_is_one_publish_however_it_arrives() -> None:

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from emberq.wire import envelope
 from tests.spark.conftest import StartNsqd
 from tests.support.journal_nsqd import JournalNsqd
 
@@ -58,6 +59,20 @@ def test_only_the_columns_that_are_asked_for_are_read(spark: SparkSession, nsqd:
     ]
     with pytest.raises(PySparkException, match='there is no column "bodies"; there are: topic, nsqd, offset'):
         read(spark, nsqd=nsqd.http, topic="clicks", columns="bodies")
+
+
+def test_headers_are_read_beside_bodies_and_written_again(spark: SparkSession, nsqd: JournalNsqd) -> None:
+    nsqd.publish("clicks", [envelope.encode({"type": "json", "tenant": "é"}, b"one"), b"two"])
+    rows = read(spark, nsqd=nsqd.http, topic="clicks", includeHeaders="true")
+    assert rows.columns[-2:] == ["body", "headers"]
+    rows.write.format("nsq").mode("append").options(nsqd=nsqd.http, topic="copy").save()
+    copied = read(spark, nsqd=nsqd.http, topic="copy", columns="body", IncludeHeaders="TRUE").collect()
+    assert sorted((bytes(row.body), row.headers) for row in copied) == [
+        (b"one", {"type": "json", "tenant": "é"}),
+        (b"two", None),
+    ]
+    as_stored = bodies(read(spark, nsqd=nsqd.http, topic="copy"))
+    assert sorted(as_stored) == sorted(bodies(read(spark, nsqd=nsqd.http, topic="clicks")))
 
 
 def test_a_range_of_offsets_is_read_exactly(spark: SparkSession, nsqd: JournalNsqd) -> None:

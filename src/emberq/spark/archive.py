@@ -56,7 +56,7 @@ from emberq.spark.pipeline.files import (
     superseded_files,
 )
 from emberq.spark.pipeline.model import BodyFormat, Pipeline, Sink, Source, View
-from emberq.spark.schema import MESSAGE_SCHEMA
+from emberq.spark.schema import BODY, COLUMNS, HEADERS, opened, schema_of
 
 _log = logging.getLogger(__name__)
 
@@ -211,6 +211,8 @@ def archived_topic(spark: SparkSession, options: Mapping[str, str], *, archive: 
     folder = archive.rstrip("/")
     done = _last_commit(FileSystem(spark), folder)
     rows = _archived_rows(spark, folder, settings.topics, done)
+    if HEADERS in settings.columns:
+        rows = _opened(rows)
     archived = {place: position for place, position in done.positions.items() if place.topic in settings.topics}
     return ArchivedTopic(rows, json.dumps(_starting_offsets(archived, settings)))
 
@@ -218,11 +220,11 @@ def archived_topic(spark: SparkSession, options: Mapping[str, str], *, archive: 
 def _settings(options: Mapping[str, str]) -> SourceSettings:
     settings = SourceSettings.of(options, Use.BATCH)
     given = {name.lower(): name for name in options}
-    for name in ("topicPattern", "startingOffsets", "endingOffsets"):
+    for name in ("topicPattern", "startingOffsets", "endingOffsets", "columns"):
         if name.lower() in given:
             raise OptionError(
-                f'option "{name}" has no meaning with an archive: name topics, and choose rows by timestamp, date and '
-                "hour"
+                f'option "{name}" has no meaning with an archive: name topics, choose rows by timestamp, date and '
+                "hour, and select columns"
             )
     if settings.mode is Mode.CHANNEL:
         raise OptionError('option "mode": a channel does not go on where an archive ends; only journals do')
@@ -300,8 +302,20 @@ def _is_of_file(path: str) -> Column:
 
 
 def _as_messages(stored: DataFrame) -> DataFrame:
-    columns = (*MESSAGE_SCHEMA.fieldNames(), "date", "hour")
+    columns = (*COLUMNS, "date", "hour")
     return stored.selectExpr("*", "CAST(NULL AS INT) AS attempts").select(*columns)
+
+
+def _opened(messages: DataFrame) -> DataFrame:
+    """With the columns that `includeHeaders` gives. Files have messages as they were published."""
+
+    def parts(bodies: pa.Array) -> pa.Array:
+        headers, alone = opened(bodies)
+        return pa.StructArray.from_arrays([alone, headers], [BODY, HEADERS])
+
+    taken_apart = F.arrow_udf(parts, schema_of((BODY, HEADERS)))  # type: ignore[attr-defined]  # no stub has it
+    others = [column for column in messages.columns if column not in (BODY, "date", "hour")]
+    return messages.withColumn(BODY, taken_apart(BODY)).select(*others, f"{BODY}.*", "date", "hour")
 
 
 def _path_within(file: str) -> str:

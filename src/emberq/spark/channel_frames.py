@@ -20,14 +20,14 @@ the same publish time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from emberq.spark.journal_offset import Place
-from emberq.spark.schema import ARROW_SCHEMA, TIMESTAMP, byte_strings, constant
+from emberq.spark.schema import COLUMNS, HEADERS, TIMESTAMP, arrow_schema_of, byte_strings, constant, opened
 from emberq.wire.frame import ATTEMPTS_OFFSET, BODY_OFFSET, FRAME_HEADER, ID_OFFSET
 
 _TIME_AT = FRAME_HEADER.size
@@ -61,10 +61,10 @@ def finish_commands(frames: pa.BinaryArray) -> bytes:
     return bytes(_data_of(lines))
 
 
-def rows(frames: pa.BinaryArray, origin: Place) -> pa.RecordBatch:
-    """The messages as rows of format("nsq")."""
+def rows(frames: pa.BinaryArray, origin: Place, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
+    """The messages as rows of format("nsq"), with these columns."""
     count = len(frames)
-    columns = [
+    made = [
         pa.repeat(constant(origin.topic, pa.string()), count),
         pa.repeat(constant(origin.nsqd, pa.string()), count),
         pa.nulls(count, pa.int64()),
@@ -73,7 +73,11 @@ def rows(frames: pa.BinaryArray, origin: Place) -> pa.RecordBatch:
         attempts(frames).cast(pa.int32()),
         pc.binary_slice(frames, _BODY_AT, _ANY_END),
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=ARROW_SCHEMA)
+    if HEADERS in columns:
+        headers, bodies = opened(made.pop())
+        made += [bodies, headers]
+    whole = arrow_schema_of({*COLUMNS, *columns})
+    return pa.RecordBatch.from_arrays(made, schema=whole).select(list(columns))
 
 
 def _slice(frames: pa.BinaryArray, start: int, size: int) -> pa.BinaryArray:

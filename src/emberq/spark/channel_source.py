@@ -206,7 +206,7 @@ class ChannelStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The rows of some segments."""
         if isinstance(partition, SegmentPartition):  # Spark passes one of its own when there is nothing to read
             yield from _portions(
-                rows(messages.frames, messages.origin).select(list(self._settings.columns))
+                rows(messages.frames, messages.origin, self._settings.columns)
                 for path in partition.value
                 for messages in read_segment(Path(path))
             )

@@ -12,6 +12,7 @@ The columns of a row:
   of such a page are one block of bytes, in which only the first twelve digits, the same in every row, are filled in:
   twelve strided assignments for 65,536 rows. The column is a slice of that page.
 - Publish times are nanoseconds; Spark counts in microseconds.
+- Headers, if they are asked for, are taken from the bodies (`schema.opened`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from emberq.spark.schema import ARROW_SCHEMA, COLUMNS, TIMESTAMP, constant, integers
+from emberq.spark.schema import BODY, COLUMNS, HEADERS, TIMESTAMP, arrow_schema_of, constant, integers, opened
 from emberq.wire.journal_batch import HAS_TIMES, HEADER_BYTES, DamagedBatchError, check_crc, header_at
 
 _POSITION_BYTES = 4
@@ -129,10 +130,12 @@ def record_batches(
         "id": lambda: _joined([page for start, end in runs for page in _ids(start, end)]),
         "timestamp": lambda: _timestamps(batches),
         "attempts": lambda: pa.nulls(count, pa.int32()),
-        "body": lambda: _joined([batch.bodies for batch in batches]),
+        BODY: lambda: _joined([batch.bodies for batch in batches]),
     }
-    schema = pa.schema([ARROW_SCHEMA.field(name) for name in columns])
-    rows = pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=schema)
+    if HEADERS in columns:
+        headers, bodies = opened(made[BODY]())
+        made |= {BODY: lambda: bodies, HEADERS: lambda: headers}
+    rows = pa.RecordBatch.from_arrays([made[name]() for name in columns], schema=arrow_schema_of(columns))
     for start in range(0, count, ROWS_PER_RECORD_BATCH):
         yield rows.slice(start, ROWS_PER_RECORD_BATCH)
 

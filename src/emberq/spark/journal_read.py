@@ -175,7 +175,8 @@ class JournalReplay:
     def __init__(self, options: Mapping[str, str], *, start: str, end: str) -> None:
         """`options` are those of format("nsq"); `start` and `end` are written as startingOffsets is."""
         between = {"startingOffsets": start, "endingOffsets": end}
-        self._settings = SourceSettings.of({**options, **between, "columns": "body"}, Use.BATCH)
+        as_stored = {"columns": "body", "includeHeaders": "false"}  # what is replayed keeps its envelope
+        self._settings = SourceSettings.of({**options, **between, **as_stored}, Use.BATCH)
         self._ranges: list[Range] = []
 
     @property

@@ -23,7 +23,7 @@ from emberq.base.text import parse_duration, quoted
 from emberq.spark.error import DataLossError, OptionError
 from emberq.spark.journal_offset import Start, parse_start
 from emberq.spark.nsqd_http import Access
-from emberq.spark.schema import COLUMNS
+from emberq.spark.schema import COLUMNS, HEADERS
 from emberq.wire.parameter import is_valid_name
 
 _log = logging.getLogger(__name__)
@@ -208,6 +208,15 @@ OPTIONS: tuple[Option, ...] = (
         "Spark does not tell a source in Python which columns a query uses.",
     ),
     Option(
+        name="includeHeaders",
+        use=Use.READ,
+        parse=_boolean,
+        default="false",
+        help="Whether rows have one more column, `headers`: what producers have put beside the body "
+        "(`ClientConfig(envelope=True)`), as a map of texts. `body` is then the body alone. Messages without an "
+        "envelope are as they were, and their headers are null.",
+    ),
+    Option(
         name="maxRowsPerTrigger",
         use=Use.STREAM,
         parse=_positive,
@@ -345,9 +354,14 @@ ELSEWHERE = {
 
 def columns_in(given: Mapping[str, str]) -> tuple[str, ...]:
     """The columns that options ask for, whatever they are for. OptionError if one does not exist."""
-    (option,) = (option for option in OPTIONS if option.name == "columns")
-    columns: tuple[str, ...] = _value(option, {name.lower(): text for name, text in given.items()})
-    return columns
+    texts = {name.lower(): text for name, text in given.items()}
+    shaping = [option for option in OPTIONS if option.name in ("columns", "includeHeaders")]
+    return _columns_of({option.name: _value(option, texts.get(option.name.lower())) for option in shaping})
+
+
+def _columns_of(values: Mapping[str, Any]) -> tuple[str, ...]:
+    columns: tuple[str, ...] = values["columns"]
+    return (*columns, HEADERS) if values["includeHeaders"] else columns
 
 
 def parse_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
@@ -365,11 +379,11 @@ def parse_options(given: Mapping[str, str], use: Use) -> dict[str, Any]:
         if not option.use & use:
             raise OptionError(f'option "{option.name}" has no meaning for {_described(use)}')
         texts[option.name] = text
-    return {option.name: _value(option, texts) for option in OPTIONS if option.use & use}
+    return {option.name: _value(option, texts.get(option.name)) for option in OPTIONS if option.use & use}
 
 
-def _value(option: Option, texts: Mapping[str, str]) -> Any:
-    text = texts.get(option.name, option.default)
+def _value(option: Option, given: str | None) -> Any:
+    text = option.default if given is None else given
     if text is None:
         return None
     try:
@@ -452,7 +466,7 @@ class SourceSettings:
             spool=values.get("spool"),
             start=values["startingOffsets"],
             end=values.get("endingOffsets"),
-            columns=values["columns"],
+            columns=_columns_of(values),
             max_rows_per_trigger=values.get("maxRowsPerTrigger"),
             max_bytes_per_trigger=values.get("maxBytesPerTrigger"),
             min_rows_per_trigger=values.get("minRowsPerTrigger"),

@@ -20,7 +20,7 @@ the same. There is no failover to another nsqd: it would double what the first o
 A request without an answer is sent again, with the same name, until `retryTimeout` has passed. Requests may then
 arrive in another order; names do not depend on it.
 
-The body of an MPUB is made from an Arrow column without touching a row in Python:
+The body of an MPUB is made from an Arrow column without touching a row in Python, unless it has headers:
 
 offset  size  field
 0       4     number of messages
@@ -49,7 +49,7 @@ from emberq.base.text import quoted
 from emberq.spark.error import NsqdUnavailableError, OptionError, RowError
 from emberq.spark.nsqd_http import Access, AddressBook, HttpPeer, patiently
 from emberq.spark.option import SinkSettings
-from emberq.spark.schema import BODY, DEFER_MS, TOPIC, byte_strings, constant
+from emberq.spark.schema import BODY, DEFER_MS, HEADERS, TOPIC, byte_strings, constant, in_envelopes
 from emberq.wire.parameter import is_valid_name
 
 MAX_UNDER_WAY = 2
@@ -256,6 +256,8 @@ class PartitionWriter:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Publish these rows, or keep them until an MPUB is full. RowError if a row cannot be a message."""
+        if HEADERS in rows.schema.names:
+            rows = in_envelopes(rows)
         _refuse_empty(rows)
         if DEFER_MS in rows.schema.names:
             delays_ms = rows.column(DEFER_MS)

@@ -33,7 +33,7 @@ from emberq.spark.error import OptionError, SchemaError
 from emberq.spark.journal_plan import JournalSurvey
 from emberq.spark.journal_source import JournalBatchReader, JournalStreamReader
 from emberq.spark.option import Mode, SinkSettings, SourceSettings, Use, columns_in
-from emberq.spark.schema import MESSAGE_SCHEMA, check_schema, schema_of
+from emberq.spark.schema import check_schema, schema_of
 from emberq.spark.sink import BatchSink, StreamSink, reachable
 
 
@@ -76,10 +76,11 @@ class NsqDataSource(DataSource):
 
     def _source_settings(self, schema: StructType, use: Use) -> SourceSettings:
         settings = SourceSettings.of(self.options, use)
-        if schema != schema_of(settings.columns):
+        known = schema_of(settings.columns)
+        if schema != known:
             raise SchemaError(
-                f"messages have the columns {MESSAGE_SCHEMA.simpleString()}; do not give another schema, but parse the "
-                "column body, as with from_json"
+                f"messages have the columns {known.simpleString()}; do not give another schema, but parse the column "
+                "body, as with from_json"
             )
         return settings
 

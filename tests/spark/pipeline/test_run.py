@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from emberq.cli.demo_events import ClickGenerator, evenly_from
 from emberq.spark.demo import check_clickstream
 from emberq.spark.pipeline import (
+    BadRecords,
     BodyFormat,
     Pipeline,
     PipelineError,
@@ -36,6 +37,8 @@ from emberq.spark.pipeline.checkpoint import pipeline_status
 from emberq.spark.pipeline.files import FileSystem
 from emberq.spark.pipeline.model import AVAILABLE_NOW, OutputMode
 from emberq.spark.pipeline.run import Changes, RunLock, keep
+from emberq.wire import envelope
+from emberq.wire.dead_letter import decode_dead_letter
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.topic_reading import documents_of
 
@@ -69,6 +72,37 @@ def run(pipeline: Pipeline, spark: SparkSession) -> None:
         running.wait()
     finally:
         running.stop()
+
+
+def test_headers_go_through_a_pipeline_and_with_its_bad_records(
+    spark: SparkSession, nsqd: JournalNsqd, tmp_path: Path
+) -> None:
+    tagged, broken = (envelope.encode({"tenant": "é"}, body) for body in (b'{"n": 1}', b'{"n": "?"}'))
+    nsqd.publish("in", [tagged, broken, b'{"n": 2}'])
+    copying = Pipeline(
+        name="copying",
+        nsqd=(nsqd.http,),
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger=AVAILABLE_NOW,
+        sources={
+            "rows": Source(
+                topic=("in",), schema="n INT", bad_records=BadRecords(topic="bad"), options={"includeHeaders": "true"}
+            )
+        },
+        views={"copies": View(sql="SELECT to_json(struct(n)) AS body, _headers AS headers FROM rows")},
+        sinks={"copy": Sink(view="copies", topic="out")},
+    )
+    run(copying, spark)
+    read = spark.read.format("nsq").options(nsqd=nsqd.http, includeHeaders="true")
+    copies = read.option("topic", "out").load().collect()
+    assert sorted((bytes(row.body), row.headers) for row in copies) == [
+        (b'{"n":1}', {"tenant": "é"}),
+        (b'{"n":2}', None),
+    ]
+    letters = [decode_dead_letter(bytes(row.body)) for row in read.option("topic", "bad").load().collect()]
+    assert [(letter.reason, letter.body) for letter in letters if letter is not None] == [
+        ("does not fit the schema: n is not a INT", broken)
+    ]
 
 
 def sum_of(lines: list[dict[str, Any]], what: str) -> int:

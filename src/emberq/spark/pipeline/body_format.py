@@ -58,13 +58,19 @@ from emberq.spark.pipeline.rule import (
     rule_samples,
     samples,
 )
+from emberq.wire import envelope
 from emberq.wire.dead_letter import MARK, VERSION
 
 MESSAGE_COLUMNS = {"_topic": "topic", "_nsqd": "nsqd", "_offset": "offset", "_id": "id", "_time": "timestamp"}
 """The columns that tell of a row's message, and the columns of format("nsq") they come from."""
 
+HEADERS = "_headers"
+"""One more of them, with the option `includeHeaders`."""
 RESCUED = "_rescued"
 """The column of what does not fit a schema, as a JSON object; null if everything fits."""
+
+RESERVED = (*MESSAGE_COLUMNS, HEADERS, RESCUED)
+"""No field of a message becomes a column of these names."""
 
 MAX_LETTER_BYTES = 1_000_000
 """By default nsqd takes messages of up to 1 MiB. Where the note would not fit, the bare body is published."""
@@ -79,6 +85,11 @@ _MESSAGE = "_emberq_message"
 _LINE = "line"
 """The number of a line within its body, from 0."""
 _DOCUMENTS, _END = "documents", "end"
+
+
+def message_columns(messages: DataFrame) -> dict[str, str]:
+    """`MESSAGE_COLUMNS`, and the headers if these messages have them."""
+    return MESSAGE_COLUMNS | ({HEADERS: "headers"} if "headers" in messages.columns else {})
 
 
 def fixed_schema(body_format: BodyFormat) -> StructType | None:
@@ -135,7 +146,7 @@ def held_to(
     put aside meanwhile.
     """
     columns = {field.name: F.col(_ROW)[field.name] for field in schema.fields}
-    columns |= {column: F.col(of) for column, of in MESSAGE_COLUMNS.items()}
+    columns |= {column: F.col(of) for column, of in message_columns(judged_messages).items()}
     if RESCUED in judged_messages.columns:
         columns[RESCUED] = F.col(RESCUED)
     aside = judged_messages.select(F.struct("*").alias(_MESSAGE), *(at.alias(name) for name, at in columns.items()))
@@ -152,18 +163,20 @@ def good_rows(judged_messages: DataFrame, schema: StructType) -> DataFrame:
     if RESCUED in judged_messages.columns:
         columns.append(F.col(RESCUED))
     return judged_messages.where(F.col(_REASON).isNull()).select(
-        *columns, *(F.col(column).alias(name) for name, column in MESSAGE_COLUMNS.items())
+        *columns, *(F.col(column).alias(name) for name, column in message_columns(judged_messages).items())
     )
 
 
 def bad_records(judged_messages: DataFrame) -> DataFrame:
     """The bad records as they came, with the reason: for a table."""
-    return judged_messages.where(F.col(_REASON).isNotNull()).select(*MESSAGE_COLUMNS.values(), _REASON, F.col("body"))
+    columns = message_columns(judged_messages).values()
+    return judged_messages.where(F.col(_REASON).isNotNull()).select(*columns, _REASON, F.col("body"))
 
 
 def dead_letters(bad: DataFrame, *, channel: str) -> DataFrame:
     """Bad records as messages of a dead-letter topic."""
-    text = F.col("body").cast("string")
+    body = _as_published(bad)
+    text = body.cast("string")
     is_text = F.is_valid_utf8(text)
     letter = F.to_json(
         F.struct(
@@ -175,11 +188,20 @@ def dead_letters(bad: DataFrame, *, channel: str) -> DataFrame:
             (F.unix_micros("timestamp") * 1000).alias("timestamp_ns"),
             F.col(_REASON),
             F.when(is_text, text).alias("body"),
-            F.when(~is_text, F.base64("body")).alias("body_base64"),
+            F.when(~is_text, F.base64(body)).alias("body_base64"),
         )
     )
     fits = F.octet_length(letter) <= MAX_LETTER_BYTES
-    return bad.select(F.when(fits, letter.cast("binary")).otherwise(F.col("body")).alias("body"))
+    return bad.select(F.when(fits, letter.cast("binary")).otherwise(body).alias("body"))
+
+
+def _as_published(messages: DataFrame) -> Column:
+    """The bodies in the envelopes that they were read from (`emberq.wire.envelope`)."""
+    if "headers" not in messages.columns:
+        return F.col("body")
+    headers = F.to_json("headers").cast("binary")
+    length = F.unhex(F.lpad(F.hex(F.octet_length(headers)), 2 * envelope.LENGTH_BYTES, "0"))
+    return F.coalesce(F.concat(F.lit(envelope.MARK), length, headers, F.col("body")), F.col("body"))
 
 
 def counts(source: Source) -> Sequence[Column]:
@@ -306,7 +328,7 @@ def _rescued(text: Column, source: Source, schema: StructType) -> Column:
 
 def _new_keys(text: Column, schema: StructType) -> Column:
     """The fields that could be columns and are none. SQL does not tell apart names that differ in case."""
-    known = [name.lower() for name in (*(field.name for field in schema.fields), *MESSAGE_COLUMNS)]
+    known = [name.lower() for name in (*(field.name for field in schema.fields), *RESERVED)]
     return F.filter(F.json_object_keys(text), lambda key: ~F.lower(key).isin(known))
 
 

@@ -37,8 +37,7 @@ from emberq.spark.error import NsqSparkError
 from emberq.spark.journal_read import newest_bodies
 from emberq.spark.option import OPTIONS, Use
 from emberq.spark.pipeline.body_format import (
-    MESSAGE_COLUMNS,
-    RESCUED,
+    RESERVED,
     bad_records,
     counts,
     dead_letters,
@@ -192,7 +191,7 @@ def newest_schema(
     bodies = _texts(newest_bodies(options, count=NEWEST_ROWS))
     documents = chain.from_iterable(map(lines_of, bodies)) if body_format is BodyFormat.JSON_LINES else bodies
     texts = spark.createDataFrame([(document,) for document in documents], "text STRING")
-    reserved = {*MESSAGE_COLUMNS, "_corrupt_record"}
+    reserved = {*RESERVED, "_corrupt_record"}
     return StructType([field for field in spark.read.json(texts).schema.fields if field.name not in reserved])
 
 
@@ -342,7 +341,7 @@ class _Builder:
             except NsqSparkError as failure:
                 self._problem(("source", name), f"its schema cannot be seen: {failure}", _WRITE_IT_DOWN)
                 continue
-            reserved = [field.name for field in schema.fields if field.name.lower() in (*MESSAGE_COLUMNS, RESCUED)]
+            reserved = [field.name for field in schema.fields if field.name.lower() in RESERVED]
             if reserved:
                 self._problem(("source", name, "schema"), f"{reserved[0]} tells of the message", "rename that column")
             self._schemas[name] = schema

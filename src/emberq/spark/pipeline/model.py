@@ -20,7 +20,7 @@
 The same can be written as TOML (`toml_file`). `check` finds what is wrong with a pipeline, `run` runs it.
 
 A source is a view of its own name: the columns of its schema, and `_topic`, `_nsqd`, `_offset`, `_id` and `_time` of
-the message. Views may use sources, tables and the views before them.
+the message, and `_headers` with the option `includeHeaders`. Views may use sources, tables and the views before them.
 
 **Problems** with a pipeline (`PipelineError`) are told all at once, each with its place and a remedy. The place is a
 path, the keys that lead to it: `("sink", "counts", "from")`. If the pipeline came from a file, the path is turned into

@@ -467,9 +467,9 @@ def _with_trigger(writer: DataStreamWriter, text: str) -> DataStreamWriter:
 
 
 def _as_messages(rows: DataFrame) -> DataFrame:
-    """The columns that a topic takes: `body` and `defer_ms`, or else the whole row as JSON."""
+    """The columns that a topic takes: `body`, `defer_ms` and `headers`, or else the whole row as JSON."""
     if "body" in rows.columns:
-        return rows.select(*(name for name in ("body", "defer_ms") if name in rows.columns))
+        return rows.select(*(name for name in ("body", "defer_ms", "headers") if name in rows.columns))
     return rows.select(F.to_json(F.struct("*")).alias("body"))
 
 
