@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -133,5 +134,5 @@ class RegistryMachine(RuleBasedStateMachine):
         assert found == expected
 
 
-TestRegistry = RegistryMachine.TestCase
+TestRegistry = pytest.mark.no_cover(RegistryMachine.TestCase)
 TestRegistry.settings = settings(max_examples=100, stateful_step_count=40)

@@ -54,10 +54,10 @@ _STORED_ATTEMPTS: Final = 4 + ATTEMPTS_OFFSET
 _STORED_ID: Final = 4 + ID_OFFSET
 
 MAX_BATCH_COUNT = 4096  # the ids of a batch differ in their last three hexadecimal digits alone
-_SEQUENCE_DIGITS = tuple(bytes(ord(f"{n:03x}"[digit]) for n in range(MAX_BATCH_COUNT)) for digit in range(3))
-"""The last three digits of an id, digit by digit, for each sequence number."""
 _SEQUENCES = tuple(b"%03x" % n for n in range(MAX_BATCH_COUNT))
-"""The same, number by number."""
+"""The last three digits of an id, for each sequence number."""
+_SEQUENCE_DIGITS = tuple(b"".join(_SEQUENCES)[digit::3] for digit in range(3))
+"""The same, digit by digit."""
 _SIZES = tuple(n.to_bytes(4) for n in range(4096))
 """The size fields of small messages."""
 _FRAME_HEADS = tuple(FRAME_HEADER.pack(size, MESSAGE) for size in range(4096))
