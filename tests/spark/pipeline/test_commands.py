@@ -1,4 +1,4 @@
-"""The commands that use Spark, as a user meets them. Those that start Spark run as processes."""
+"""The commands that use Spark, as a user meets them. `emberq sql` is started as a process by the test of the README."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
-from emberq.cli import archive, pipeline, replay
+from emberq.cli import archive, pipeline, replay, sql
 from emberq.spark.archive import TimeRange, archived_count, archived_topics
 from emberq.spark.pipeline.files import data_files
 from tests.support.journal_nsqd import JournalNsqd
@@ -23,11 +25,6 @@ PROCESS_TIMEOUT_S = 280.0
 
 def run(*command: str, folder: Path, **environment: str) -> str:
     """The standard output of a command that must succeed."""
-    return done(*command, folder=folder, **environment).stdout
-
-
-def done(*command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command that has succeeded."""
     ended = subprocess.run(
         command,
         cwd=folder,
@@ -38,7 +35,7 @@ def done(*command: str, folder: Path, **environment: str) -> subprocess.Complete
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    return ended
+    return ended.stdout
 
 
 @pytest.mark.timeout(300)
@@ -63,15 +60,17 @@ def test_an_hour_is_archived_merged_and_replayed(nsqd: JournalNsqd, tmp_path: Pa
     assert data_files(folder)
 
 
-@pytest.mark.timeout(300)
-def test_sql_over_a_topic_gives_lines_of_json_and_tells_what_it_leaves_out(nsqd: JournalNsqd, tmp_path: Path) -> None:
+def test_sql_over_a_topic_gives_lines_of_json_and_tells_what_it_leaves_out(
+    spark: SparkSession, nsqd: JournalNsqd, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sql, "spark_session", lambda *_: nullcontext(spark))
     nsqd.publish("page.views", [b'{"page": "/", "n": 1}', b'{"page": "/", "n": 2}', b'{"page": "/cart", "n": 4}', b"?"])
     statement = "SELECT page, sum(n) AS n FROM page_views GROUP BY page ORDER BY page"
-    flags = (f"--nsqd-http-address={nsqd.http}", "--topic=page.views", "--master=local[2]", "--json")
-    sql = done(sys.executable, "-m", "emberq.cli.main", "sql", *flags, statement, folder=tmp_path)
-    assert [json.loads(line) for line in sql.stdout.splitlines()] == [{"page": "/", "n": 3}, {"page": "/cart", "n": 4}]
-    assert "1 of 4 messages are not in page_views" in sql.stderr
-    assert "the view page_views_unparsed has them, with reason and text" in sql.stderr
+    assert sql.main([f"--nsqd-http-address={nsqd.http}", "--topic=page.views", "--json", statement]) == 0
+    said = capsys.readouterr()
+    assert [json.loads(line) for line in said.out.splitlines()] == [{"page": "/", "n": 3}, {"page": "/cart", "n": 4}]
+    assert "1 of 4 messages are not in page_views" in said.err
+    assert "the view page_views_unparsed has them, with reason and text" in said.err
 
 
 def test_the_journal_is_replayed_from_a_time_on(nsqd: JournalNsqd, capsys: pytest.CaptureFixture[str]) -> None:
