@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,8 @@ from tests.support.journal_nsqd import JournalNsqd
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from emberq.spark.pipeline import Pipeline
 
 if find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -83,3 +85,15 @@ def start_journal_nsqd(tmp_path: Path) -> Iterator[StartNsqd]:
 def nsqd(start_journal_nsqd: StartNsqd) -> JournalNsqd:
     """One nsqd that journals every topic."""
     return start_journal_nsqd()
+
+
+def run_to_the_end(pipeline: Pipeline, spark: SparkSession, **settings: Any) -> None:
+    """Run a pipeline until it has read what is there; `settings` are those of `PipelineRun`."""
+    from emberq.spark.pipeline import PipelineRun
+
+    run = PipelineRun(pipeline, spark, **settings)
+    try:
+        run.start()
+        run.wait()
+    finally:
+        run.stop()

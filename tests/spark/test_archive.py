@@ -20,10 +20,11 @@ from emberq.cli import sql
 from emberq.spark import TimeRange, archived_topic, read_topic
 from emberq.spark.archive import archive_pipeline, archived_count
 from emberq.spark.error import DataLossError, OptionError
-from emberq.spark.pipeline import Pipeline, PipelineFailedError, PipelineRun, files
+from emberq.spark.pipeline import PipelineFailedError, files
 from emberq.spark.pipeline.files import FileSystem, compact, data_files, finish_interrupted
 from emberq.spark.pipeline.model import AVAILABLE_NOW
 from emberq.wire import envelope
+from tests.spark.conftest import run_to_the_end
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.waiting import wait_until
 
@@ -97,16 +98,7 @@ def archive(spark: SparkSession, scene: Scene, *, moves: int | None = None) -> N
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FileSystem, "move", counted_move)
-        run_to_the_end(pipeline, spark)
-
-
-def run_to_the_end(pipeline: Pipeline, spark: SparkSession) -> None:
-    run = PipelineRun(pipeline, spark, accept_changes=True)
-    try:
-        run.start()
-        run.wait()
-    finally:
-        run.stop()
+        run_to_the_end(pipeline, spark, accept_changes=True)
 
 
 def offsets(rows: DataFrame) -> dict[str, list[int]]:

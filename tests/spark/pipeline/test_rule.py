@@ -15,7 +15,6 @@ from emberq.spark.pipeline import (
     Expectation,
     Pipeline,
     PipelineError,
-    PipelineRun,
     RuleAction,
     Sink,
     Source,
@@ -26,6 +25,7 @@ from emberq.spark.pipeline.build import build, struct_of
 from emberq.spark.pipeline.model import AVAILABLE_NOW
 from emberq.spark.pipeline.progress import QueryProgress
 from emberq.spark.pipeline.rule import held_rows
+from tests.spark.conftest import run_to_the_end
 from tests.support.journal_nsqd import JournalNsqd
 from tests.support.topic_reading import documents_of
 
@@ -87,12 +87,7 @@ def test_rows_that_fail_rules_are_counted_and_left_out(spark: SparkSession, nsqd
             for name, texts in progress.samples.items():
                 samples[name] += texts
 
-    run = PipelineRun(ruled, spark, on_progress=add)
-    try:
-        run.start()
-        run.wait()
-    finally:
-        run.stop()
+    run_to_the_end(ruled, spark, on_progress=add)
     assert documents_of(nsqd.http, "orders.doubled") == [{"topic": "a", "twice": 2}]
     table = spark.table("doubled_orders")  # a format of Spark, with a table of its catalog, and an option
     assert [tuple(row) for row in table.collect()] == [("a", 2)]
