@@ -18,6 +18,8 @@ from tests.support.nsqd_process import NsqdProcess
 from tests.support.raw_client import Client
 
 COMMAND_TIMEOUT_S = 30.0
+AWAITING_CONTINUE = ("--header", "Expect: 100-continue", "--expect100-timeout", "20")
+"""Without a word of nsqd curl would send the body after a second, which a busy machine may take."""
 NO_TRUST_IN_THE_SERVER = 60
 """curl's exit code if a certificate is not signed by an authority it knows."""
 
@@ -118,7 +120,7 @@ def test_curl_is_told_to_continue_with_a_large_body(
     (tmp_path / "lines").write_bytes(b"\n".join(bodies))
     consumer = nsqd.consumer("t", "c", rdy=len(bodies))
     answer = command_line.curl(
-        "--include", "--header", "Expect: 100-continue", "--data-binary", f"@{tmp_path / 'lines'}",
+        "--include", *AWAITING_CONTINUE, "--data-binary", f"@{tmp_path / 'lines'}",
         http(nsqd, "/mpub?topic=t"),
     )  # fmt: skip
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n")
@@ -131,7 +133,7 @@ def test_curl_is_refused_a_too_large_body_before_it_sends_it(
     nsqd = start_nsqd_process(ANY_HTTP_PORT, "--max-msg-size=1000")
     (tmp_path / "body").write_bytes(b"x" * 5_000_000)
     outcome = command_line.curl(
-        "--header", "Expect: 100-continue", "--data-binary", f"@{tmp_path / 'body'}",
+        *AWAITING_CONTINUE, "--data-binary", f"@{tmp_path / 'body'}",
         "--output", os.devnull, "--write-out", "%{http_code} after %{size_upload} bytes",
         http(nsqd, "/pub?topic=t"),
     )  # fmt: skip
