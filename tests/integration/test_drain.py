@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from emberq.client import Consumer, ConsumerConfig, Message, NsqError, Producer, RetryPolicy
-from tests.support.http_client import HttpClient
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.nsqlookupd_process import NsqlookupdProcess
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 PRODUCERS = 4
 BEFORE = 200
@@ -28,7 +27,7 @@ async def test_a_node_under_load_is_drained_without_loss(tmp_path: Path, topic: 
             assert await asyncio.to_thread(nsqd.wait) == 0, nsqd.log
         assert confirmed <= seen
         assert len(confirmed) >= PRODUCERS * BEFORE
-        assert HttpClient(("127.0.0.1", lookupd.http_port)).get("/nodes").json()["producers"] == []
+        wait_until(lambda: lookupd.http.get("/nodes").json()["producers"] == [])  # it hears of the end by itself
 
 
 async def drained(nsqd: NsqdProcess, topic: str) -> tuple[set[bytes], set[bytes]]:
