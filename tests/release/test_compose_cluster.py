@@ -100,8 +100,14 @@ def test_what_is_published_to_any_nsqd_is_found_through_nsqlookupd(cluster: Clus
     for number in (1, 2, 3):
         with Producer(cluster[f"nsqd-{number}", 4150]) as producer:
             producer.publish("orders", b"%d" % number)
+    lookupd = cluster["nsqlookupd-2", 4161]
+
+    def registered_count() -> int:
+        return sum("orders" in node["topics"] for node in get_json(f"http://{lookupd}/nodes")["producers"])
+
+    wait_until(lambda: registered_count() == 3)  # a consumer that asked before would ask again in a minute
     bodies: set[bytes] = set()
-    with Consumer("orders", "billing", lookupd_addresses=[cluster["nsqlookupd-2", 4161]]) as consumer:
+    with Consumer("orders", "billing", lookupd_addresses=[lookupd]) as consumer:
         while len(bodies) < 3:
             message = consumer.get(timeout_s=PATIENCE_S)
             assert message is not None
