@@ -153,9 +153,9 @@ def test_a_full_disk_is_told_and_costs_no_message(broker: Broker) -> None:
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are a thing of Linux")
 def test_a_file_that_may_not_grow_is_continued_behind_its_torn_line_later(broker: Broker, tmp_path: Path) -> None:
-    broker.publish("t", [b"%02d" % number for number in range(20)])
     with Running(broker, tmp_path, "--filename-format=f") as running:
-        resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (31, 31))  # long before it gets to write
+        resource.prlimit(running.process.pid, resource.RLIMIT_FSIZE, (31, 31))
+        broker.publish("t", [b"%02d" % number for number in range(20)])  # now that it has nothing to write before
         status, log = running.wait()
     assert status == 1
     assert "/f: File too large\n" in log
