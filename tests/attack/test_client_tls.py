@@ -69,7 +69,7 @@ async def test_bytes_in_clear_during_the_tls_handshake_end_the_connection(tmp_pa
     async def script(peer: Peer) -> None:
         await peer.read_identify()
         peer.send(IN_CLEAR)
-        await asyncio.sleep(0.05)  # until the client has begun
+        assert await peer.read_some()  # the client has begun
         peer.send(frame.OK * 2)
         await peer.wait_until_closed()
 
