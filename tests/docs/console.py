@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.docs.guide import replaced
 from tests.docs.shell import is_as_promised
 
 BLOCK = re.compile(r"^```console\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -53,9 +54,7 @@ def read_commands(page: str) -> list[Command]:
 
 def run_command(command: Command, folder: Path, *, replacements: Mapping[str, str]) -> str:
     """Run it with other addresses than those that readers see; what it printed, which is what the page says."""
-    typed = command.typed
-    for shown, real in replacements.items():
-        typed = typed.replace(shown, real)
+    typed = replaced(command.typed, replacements)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # as `activate` would have it
     ended = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", typed],

@@ -32,12 +32,16 @@ from typing import IO, Any
 
 from tests.support.caught_signal import catches
 from tests.support.looking import get_json
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
 
 BLOCK = re.compile(r"^```python *(?P<kind>\w*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXPECTED_OUTPUT = re.compile(r"# ?> ?(.*)$", re.MULTILINE)
 SCRIPT_TIMEOUT_S = 60.0
-IN_NO_HURRY = {f"idle_timeout_s={shown_s})": "idle_timeout_s=3)" for shown_s in ("0.5", "1")}
+IN_NO_HURRY = {
+    **{f"idle_timeout_s={shown_s})": "idle_timeout_s=3)" for shown_s in ("0.5", "1")},
+    **{f"(timeout_s={shown_s})": f"(timeout_s={PATIENCE_S})" for shown_s in ("5", "10")},
+    "timeout=10)": f"timeout={PATIENCE_S})",
+}
 """Replacements for the times in which a reader's messages come, as they must on a machine busy with other tests."""
 
 

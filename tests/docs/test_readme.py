@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.console import Command, read_commands, run_command
-from tests.docs.guide import Block, read_blocks, run_script, run_service, run_tests
+from tests.docs.guide import IN_NO_HURRY, Block, read_blocks, run_script, run_service, run_tests
 from tests.support.command import require_command
 from tests.support.hurried_java import hurry_java
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -62,7 +62,7 @@ def test_the_readme_does_what_it_says(tmp_path: Path, monkeypatch: pytest.Monkey
     hurry_java(monkeypatch)
     with running_stack(tmp_path) as replacements:
         commands = read_commands(README.read_text(encoding="utf-8"))
-        steps: list[Command | Block] = [*commands, *read_blocks(README, replacements=replacements)]
+        steps: list[Command | Block] = [*commands, *read_blocks(README, replacements=replacements | IN_NO_HURRY)]
         printed = {}
         for step in sorted(steps, key=lambda step: step.line):
             if isinstance(step, Block):
