@@ -9,13 +9,16 @@ import pytest
 
 from tests.integration.connection_kind import EVERY_KIND, carry_out_over
 from tests.integration.contract import ClientContract, DeliveryContract, Outcome, carry_out
+from tests.integration.plan import Plan
 
 DRIVER = (sys.executable, "-m", "tests.integration.drivers.gnsq_driver")
+MSG_TIMEOUT = f"--msg-timeout={Plan.msg_timeout_ms}ms"
+"""For nsqd: gnsq cannot ask for one itself."""
 
 
 @pytest.fixture(scope="module")
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    return carry_out(DRIVER, "--msg-timeout=1s", folder=tmp_path_factory.mktemp("gnsq"))
+    return carry_out(DRIVER, MSG_TIMEOUT, folder=tmp_path_factory.mktemp("gnsq"))
 
 
 class TestGnsq(ClientContract):

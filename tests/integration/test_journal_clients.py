@@ -12,7 +12,7 @@ from tests.integration.contract import TOPIC, ClientContract, Outcome, carry_out
 
 CLIENTS = {
     "pynsq": (test_pynsq.DRIVER, ()),
-    "gnsq": (test_gnsq.DRIVER, ("--msg-timeout=1s",)),  # which cannot ask for one itself
+    "gnsq": (test_gnsq.DRIVER, (test_gnsq.MSG_TIMEOUT,)),
     "nsqjs": (test_nsqjs.DRIVER, ()),
 }
 
