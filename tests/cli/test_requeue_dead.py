@@ -76,6 +76,7 @@ def dry_run(nsq: EmbeddedThread, *words: str) -> int:
 
 def test_a_dry_run_shows_them_and_changes_nothing(nsq: EmbeddedThread, capsys: Captured) -> None:
     Broker(nsq).queue("dead", DEFAULT_CHANNEL, [b"1", b"2"])
+    wait_until(lambda: Broker(nsq).counts("dead", DEFAULT_CHANNEL).waiting == 2)
     before = Broker(nsq).counts("dead", DEFAULT_CHANNEL)
     assert dry_run(nsq, "--to=alive") == DONE
     captured = capsys.readouterr()

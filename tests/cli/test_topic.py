@@ -82,7 +82,7 @@ def test_what_destroys_messages_is_not_done_without_a_word(nsq: EmbeddedThread, 
     for words in (["topic", "delete", "orders"], ["channel", "empty", "orders", "mail"]):
         assert main([*words, nsqd_flag(nsq)]) == MISUSED
         assert "Add --yes if you mean it." in capsys.readouterr().err
-    assert figures(nsq, "orders", "mail")["depth"] == 1
+    wait_until(lambda: figures(nsq, "orders", "mail")["depth"] == 1)
 
 
 def test_a_terminal_is_asked(nsq: EmbeddedThread) -> None:

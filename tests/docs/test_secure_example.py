@@ -121,12 +121,21 @@ def test_the_guide_shows_what_is_printed(tmp_path: Path) -> None:
     assert f"```\n{checked.stdout}```\n" in guide, checked.stdout
 
 
+def depth_of(cluster: ClosedCluster, topic: str) -> int:
+    """Of the topic's only channel."""
+    (found,) = cluster.ask("nsqd", "GET", f"/stats?format=json&topic={topic}").json()["topics"]
+    (channel,) = found["channels"]
+    return int(channel["depth"])
+
+
 def test_the_tools_work_with_the_keys(cluster: ClosedCluster) -> None:
     folder, lookupd = cluster.folder, f"--lookupd-http-address=https://{HOST}:{cluster.ports['nsqlookupd', 'HTTPS']}"
     secrets = [f"--auth-secret-file={folder}/http.secret", f"--lookupd-secret-file={folder}/http.secret"]
     assert cluster.ask("nsqd", "POST", "/pub?topic=tooled", body=b"one").text == "OK"
     assert cluster.ask("nsqd", "POST", "/channel/create?topic=tooled&channel=c").status == 200
     wait_until(lambda: cluster.ask("nsqlookupd", "GET", "/lookup?topic=tooled").status == 200)
+    # A new topic keeps its messages until nsqlookupd has said which channels it has elsewhere.
+    wait_until(lambda: depth_of(cluster, "tooled") == 1)
 
     asked = ["--topic=tooled", "--channel=c", lookupd, *secrets]
     files = [f"--http-client-tls-{name}" for name in (f"root-ca-file={folder}/ca.pem", f"cert={folder}/client.pem")]

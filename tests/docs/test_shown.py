@@ -189,7 +189,7 @@ def test_the_commands_of_the_client_guide_print_what_it_shows(
     page = (DOCS / "CLIENT.md").read_text(encoding="utf-8")
     commands = read_commands(page[page.index("## At the command line") :])
     assert len(commands) > 5
-    with EmbeddedThread() as nsq:
+    with EmbeddedThread(with_lookupd=False) as nsq:  # until whose answer a new topic would keep its messages
         http = nsq.nsqd_http_addresses[0]
         monkeypatch.setenv("EMBERQ_NSQD_TCP_ADDRESS", nsq.nsqd_tcp_addresses[0])
         monkeypatch.setenv("EMBERQ_NSQD_HTTP_ADDRESS", http)

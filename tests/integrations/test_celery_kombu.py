@@ -170,7 +170,7 @@ def test_a_cancelled_consumer_gets_nothing_and_still_acknowledges(kombu: Kombu, 
 def test_a_task_with_an_eta_waits_in_nsqd(kombu: Kombu, broker: Broker) -> None:
     broker.create_channel("jobs", "celery")
     publish(kombu.connect(), 1, JOBS.exchange, "jobs", declare=[JOBS], headers={"eta": in_an_hour(-60)})
-    assert broker.counts("jobs", "celery").deferred == 1
+    wait_until(lambda: broker.counts("jobs", "celery").deferred == 1)  # when nsqlookupd has told of other channels
 
 
 @pytest.mark.nsq(max_req_timeout_ns=100_000_000)

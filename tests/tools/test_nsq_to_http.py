@@ -28,7 +28,8 @@ def sending(broker: Broker, **details: Any) -> ToHttpOptions:
 
 
 def is_finished(broker: Broker) -> bool:
-    return broker.counts("t", "nsq_to_http").unfinished == 0
+    """Neither the channel has messages, nor the topic, which keeps them until nsqlookupd has told of other channels."""
+    return broker.unfinished("t") == 0 and broker.counts("t", "nsq_to_http").deferred == 0
 
 
 async def test_messages_are_posted_and_finished(broker: Broker) -> None:
