@@ -8,6 +8,7 @@ from emberq.embedded import EmbeddedThread
 from tests.docs.shell import read_shell_blocks, run_shell_block
 from tests.support.admin_rig import of_cluster
 from tests.support.command import require_command
+from tests.support.waiting import wait_until
 
 GUIDE = Path(__file__).parents[2] / "docs" / "ADMIN.md"
 UNTIL_IT_IS_KNOWN = "until curl -s 'http://{}/api/topics' | grep -q orders; do sleep 0.1; done;"
@@ -26,5 +27,6 @@ def test_the_admin_guide_does_what_it_says(tmp_path: Path) -> None:
         }
         blocks = read_shell_blocks(GUIDE.read_text(encoding="utf-8"), replacements=replacements)
         assert len(blocks) == 4
+        wait_until(lambda: bool(admin.get("/api/nodes").json()["nodes"]))  # the nsqd registers by itself
         for block in blocks:
             run_shell_block(block, tmp_path)

@@ -13,6 +13,7 @@ from tests.support.cluster_rig import DEAD
 from tests.support.embedded import create, post, publish
 from tests.support.raw_client import Client
 from tests.support.recording_daemon import RecordingDaemon
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.conformance(232)
@@ -114,6 +115,7 @@ def test_a_channel_shows_its_clients(admin: AdminThread, cluster: EmbeddedThread
 
 @pytest.mark.conformance(236)
 def test_nodes_are_listed(cluster: EmbeddedThread, admin: AdminThread) -> None:
+    wait_until(lambda: len(admin.get("/api/nodes").json()["nodes"]) == 2)  # they register by themselves
     answer = admin.get("/api/nodes").json()
     assert answer["message"] == ""
     assert len(answer["nodes"]) == 2
