@@ -32,6 +32,7 @@ from tests.support.command import require_command
 from tests.support.raw_client import ERROR, Client
 from tests.support.raw_connection import RawConnection
 from tests.support.stream_upgrade import start_tls
+from tests.support.waiting import PATIENCE_S
 
 DAEMONS = ["nsqd", "nsqlookupd", "nsqadmin"]
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -153,7 +154,7 @@ def test_a_port_of_tls_says_nothing_in_clear(cluster: ClosedCluster, daemon: str
 
 def test_registering_needs_a_certificate(cluster: ClosedCluster) -> None:
     def ping(*, shows_certificate: bool) -> bytes:
-        plain = socket.create_connection(cluster.address("nsqlookupd", "TCP"), timeout=10)
+        plain = socket.create_connection(cluster.address("nsqlookupd", "TCP"), timeout=PATIENCE_S)
         context = cluster.context(shows_certificate=shows_certificate)
         with plain, context.wrap_socket(plain, server_hostname="localhost") as client:
             client.sendall(b"  V1PING\n")
