@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from emberq.base.clock import NS_PER_MS
 from emberq.embedded import EmbeddedThread
 from tests.browser.admin_process import AdminProcess
 from tests.support.http_client import Answer, HttpClient
@@ -18,6 +19,8 @@ from tests.support.waiting import wait_until
 
 JOURNALED = "journaled"
 """Topics whose names begin so are kept as journals."""
+HEARTBEAT_MS = 3_600_000
+"""Longer than all tests take: consumers here answer no heartbeats, and nsqd cuts off who is silent for two."""
 
 
 class Cluster:
@@ -87,7 +90,7 @@ class Cluster:
         host, _, port = self.tcp_addresses[node].partition(":")
         client = Client((host, int(port)))
         self._clients.append(client)
-        client.identify(**identity)
+        client.identify(**{"heartbeat_interval": HEARTBEAT_MS} | identity)
         client.sub(topic, channel)
         if rdy:
             client.rdy(rdy)
@@ -135,7 +138,8 @@ def dead_letter(topic: str, channel: str, body: str) -> bytes:
 @contextmanager
 def running_cluster(folder: Path, *flags: str, **nsqd_options: Any) -> Iterator[Cluster]:
     """All of it; the flags are nsqadmin's."""
-    options = {"nsqd_count": 2, "journal_topic": (f"^{JOURNALED}",)} | nsqd_options
+    limits = {"max_heartbeat_interval_ns": HEARTBEAT_MS * NS_PER_MS}
+    options = {"nsqd_count": 2, "journal_topic": (f"^{JOURNALED}",)} | limits | nsqd_options
     with ExitStack() as running:
         nsq = running.enter_context(EmbeddedThread(**options))
         admin = running.enter_context(running_admin(nsq, folder, *flags))

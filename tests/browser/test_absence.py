@@ -12,6 +12,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from emberq.admin.web.pages import PAGES
 from tests.browser.cluster import Cluster, running_cluster
+from tests.support.http_client import HttpClient
 from tests.support.nsqd_process import NsqdProcess
 from tests.support.waiting import wait_until
 
@@ -34,6 +35,12 @@ class Pair:
             cluster.ask(address, f"/topic/create?topic={TOPIC}")
             cluster.ask(address, f"/channel/create?topic={TOPIC}&channel={CHANNEL}")
         cluster.ask(node, f"/mpub?topic={TOPIC}", b"\n".join([b"order"] * HELD))
+        wait_until(self._is_seen, interval_s=0.1)  # or a node that goes would have held nothing, or never been there
+
+    def _is_seen(self) -> bool:
+        host, _, port = self.url.removeprefix("http://").partition(":")
+        answer = HttpClient((host, int(port))).get(f"/api/history?topic={TOPIC}&channel={CHANNEL}").json()
+        return any(point["depth"] == HELD for point in answer["points"])
 
     def unseen_s(self, page: Page) -> float:
         """For how long the history has had no point of the channel; ever, if there is none."""

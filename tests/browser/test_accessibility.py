@@ -77,7 +77,8 @@ def test_a_page(page: Page, filled: Cluster, axe: str, path: str) -> None:
     if path.startswith(f"/topics/{TOPIC}"):
         page.get_by_text("What would they do?").click()
     if path.endswith("/channel"):
-        page.get_by_role("button", name="Peek", exact=True).click()
+        # A click would miss it when what can be done here is found out, and the list above grows.
+        page.get_by_role("button", name="Peek", exact=True).press("Enter")
         expect(page.locator(".message").first).to_be_visible()
     assert violations(page, axe) == []
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0, "it has to be scrolled sideways"

@@ -90,9 +90,9 @@ def test_all_columns_on_a_phone_have_their_headings(page: Page, cluster: Cluster
     page.goto(f"{cluster.admin.url}/topics")
     expect(row(page, "Topics", "orders")).to_be_visible()
     page.get_by_role("button", name="All columns").click()
-    headings = page.get_by_role("table", name="Topics").locator("thead th").all()
-    boxes = [each.bounding_box() for each in headings]
-    assert len({round(box["y"]) for box in boxes if box is not None}) == 1
+    headings = page.get_by_role("table", name="Topics").locator("thead th")
+    tops = headings.evaluate_all("(all) => all.map((each) => Math.round(each.getBoundingClientRect().top))")
+    assert len(set(tops)) == 1  # all of one moment, for new figures may move the table
 
 
 def test_topic(page: Page, cluster: Cluster) -> None:
@@ -156,6 +156,7 @@ def test_what_comes_in_and_goes_out_is_counted_in_one_unit(page: Page, cluster: 
             consumer.fin(consumer.read_message())
 
     page.goto(f"{cluster.admin.url}/topics/{topic}")
+    expect(chart_values(page, "Messages/s")).to_have_count(2)
     with again_and_again(work):
 
         def more_comes_than_goes() -> bool:
@@ -310,9 +311,15 @@ def test_pipelines(page: Page, cluster: Cluster) -> None:
     for report in (REPORT, REPORT | {"batch": 43, "duration_ms": 250, "rows_in_per_second": 1500.0}):
         cluster.publish("emberq.pipelines", json.dumps(report).encode())
     card = page.get_by_role("article", name="clickstream / counts")
+    graph = page.get_by_role("region", name="What clickstream is made of")
+    source, view, sink = (graph.locator(f".graph-box[data-kind={kind}]") for kind in ("source", "view", "sink"))
+    # First what is of the present: a query that reports nothing more is silent after 15 s, and has no rates.
+    expect(card.locator("[data-figure=in]")).to_have_text("1,500")
+    expect(card.locator("[data-figure=out]")).to_have_text("25")
+    expect(card.locator(".label")).to_have_text("running")
+    expect(source).to_contain_text("1,500 rows/s · lag 12")
+    expect(sink).to_contain_text("25 rows/s")
     for name, text in {
-        "in": "1,500",
-        "out": "25",
         "lag": "12",
         "batch": "250 ms",
         "number": "43",
@@ -329,17 +336,12 @@ def test_pipelines(page: Page, cluster: Cluster) -> None:
         expect(rule).to_contain_text(text)
     card.get_by_role("button", name="Show samples").click()
     expect(card.locator(".samples")).to_contain_text('offset 183249: {"page": "/"}')
-    graph = page.get_by_role("region", name="What clickstream is made of")
-    source, view, sink = (graph.locator(f".graph-box[data-kind={kind}]") for kind in ("source", "view", "sink"))
-    expect(source).to_contain_text("1,500 rows/s · lag 12")
-    expect(sink).to_contain_text("25 rows/s")
     expect(sink).to_contain_text("s old")
-    assert graph.locator("path").count() == 2
+    expect(graph.locator("path")).to_have_count(2)
     edges = [box.evaluate("box => box.getBoundingClientRect().left") for box in (source, view, sink)]
     assert edges == sorted(set(edges))
     sink.get_by_role("link", name="counts").press("Enter")
     expect(page).to_have_url(re.compile("#query-clickstream-counts$"))
-    expect(card.locator(".label")).to_have_text("running")
 
 
 def test_a_pipeline_that_failed_has_no_rate(page: Page, cluster: Cluster) -> None:
@@ -389,6 +391,7 @@ def test_a_topic_that_nobody_has(page: Page, cluster: Cluster) -> None:
 
 def test_a_topic_that_was_just_created_is_no_problem(page: Page, cluster: Cluster) -> None:
     page.goto(f"{cluster.admin.url}/topics")
+    expect(row(page, "Topics", "orders")).to_be_visible()  # the first figures move the button
     page.get_by_role("button", name="Create topic…").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Topic").fill("brand.new")
