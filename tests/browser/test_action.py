@@ -380,11 +380,14 @@ def test_a_policy_is_set_leads_to_the_dead_letters_and_is_cleared(page: Page, cl
     consumer.req(consumer.read_message(), 0)
     wait_until(lambda: cluster.topic(f"{topic}.dead") is not None)
     expect(policy).to_contain_text("1 message so far.")
-    # What stands there is made anew now and then: a click that begins before that and ends after it would be lost.
-    page.get_by_role("button", name="Create channel review").dispatch_event("click")
+    page.get_by_role("button", name="Create channel review").click()
     link = page.get_by_role("link", name=f"{topic}.dead / review")
     expect(link.locator("xpath=..")).to_contain_text("1 message waiting")
-    link.dispatch_event("click")
+    before = link.element_handle()
+    for _ in range(2):  # the page has looked again, and shown what it found the time before
+        page.wait_for_event("response", lambda response: response.url.endswith(f"/api/topics/{topic}.dead"))
+    assert before.is_visible(), "what has not changed was made anew, and a click or the focus would be lost"
+    link.click()
     expect(page.locator("[data-figure=depth]")).to_have_text("1")
     page.get_by_role("button", name="Peek").click()
     expect(page.locator(".dead-letter")).to_contain_text(f"{topic} / channel")

@@ -364,6 +364,58 @@ def channel_line(topic: str, **fields: Any) -> dict[str, Any]:
     return channel_document(topic_name=topic, attention=56, reasons=reasons, oldest_s=70.0, is_older=True, **fields)
 
 
+def test_no_link_is_cut_off_by_how_old_the_figures_are(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["topics"] = topics_document()
+    page.goto(f"{stand_in.url}/topics")
+    expect(page.locator("#live-state")).to_have_text(re.compile("^Polling"))
+    for width in (1280, 1440):
+        page.set_viewport_size({"width": width, "height": 812})
+        widths = """(nav) => {
+          document.getElementById("live-state").append("59 s old");
+          return [nav.scrollWidth, nav.clientWidth];
+        }"""
+        wanted, had = page.locator(".top nav").evaluate(widths)
+        assert wanted <= had, width
+
+
+HOLD_THE_NEXT_ANSWER = """() => {
+  const ask = window.fetch;
+  window.fetch = async () => {
+    window.fetch = ask;
+    await new Promise((resolve) => { window.letGo = resolve; });
+    return Response.json({ lines: [], has_more: false, has_file: true });
+  };
+}"""
+LET_IT_GO = "async () => { letGo(); await new Promise((resolve) => setTimeout(resolve, 50)); }"
+
+
+def test_an_answer_that_comes_late_does_not_replace_a_newer_one(page: Page, stand_in: StandIn) -> None:
+    stand_in.documents["/api/audit"] = {"lines": [AUDITED], "has_more": False, "has_file": True}
+    page.goto(f"{stand_in.url}/audit")
+    count = page.locator(".count")
+    expect(count).to_have_text("1 line")
+    page.evaluate(HOLD_THE_NEXT_ANSWER)
+    for _ in range(2):
+        page.get_by_role("button", name="Show", exact=True).click()
+    stand_in.documents["/api/audit"]["lines"].append(AUDITED)
+    page.get_by_role("button", name="Show", exact=True).click()
+    expect(count).to_have_text("2 lines")
+    page.evaluate(LET_IT_GO)
+    expect(count).to_have_text("2 lines")
+
+
+AUDITED = {
+    "time": "2026-11-18T03:00:00.000Z",
+    "user": "operator@example.com",
+    "action": "redrive_channel",
+    "channel": "billing",
+    "node": "127.0.0.1:4151",
+    "count": 10**6,
+    "outcome": "refused",
+    "remote": "192.0.2.100",
+}
+
+
 def test_neither_a_phone_nor_a_screen_needs_sideways_scrolling(page: Page, stand_in: StandIn) -> None:
     long_name = "a.topic.with.a.very.long.name." * 2
     policy = {"max_attempts": 5, "dead_letter_topic": long_name}
@@ -379,11 +431,16 @@ def test_neither_a_phone_nor_a_screen_needs_sideways_scrolling(page: Page, stand
         "pipelines": {"pipelines": [REPORT | progress | {"query": long_name}]} | empty,
         "channels": {"channels": [channel_line(long_name)]} | empty,
         "/api/topics": {"topics": {long_name: ["c"]}, "message": ""},
+        "/api/audit": {
+            "lines": [AUDITED | {"topic": long_name, "detail": long_name}],
+            "has_more": False,
+            "has_file": True,
+        },
         "/api/search": {"topics": [], "channels": [channel_line(long_name)], "nodes": [], "counts": {"channels": 1}},
         "/api/search/consumers": {"consumers": [], "count": 0},
     }
     pages = ("topics", "channels", "topics/t", "topics/t/c", "nodes", "nodes/n", "counter", "lookup", "pipelines")
-    for target in (*pages, "search?q=a", "login"):
+    for target in (*pages, "audit", "search?q=a", "login"):
         page.goto(f"{stand_in.url}/{target}")
         expect(page.locator("#loading")).to_have_count(0)
         for width in (375, 1280):

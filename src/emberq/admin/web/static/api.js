@@ -37,18 +37,34 @@ export function remove(url, body) {
   return request("DELETE", url, body);
 }
 
+/** A question of which only the newest answer counts: what was asked before is null then, its failure too. */
+export function newest(ask) {
+  let last = null;
+  return async (...given) => {
+    const asked = ask(...given);
+    last = asked;
+    try {
+      const answer = await asked;
+      return asked === last ? answer : null;
+    } catch (failure) {
+      if (asked === last) throw failure;
+      return null;
+    }
+  };
+}
+
 async function request(method, url, body) {
   const headers = { Accept: "application/vnd.nsq; version=1.0" };
   if (body !== undefined) headers["Content-Type"] = "application/json";
   if (method !== "GET") headers["X-CSRF-Token"] = config.csrfToken;
-  const response = await answered(url, {
+  const [response, text] = await answered(url, {
     method,
     headers,
     body: body === undefined ? undefined : JSON.stringify(body),
     credentials: "same-origin",
     signal: AbortSignal.timeout(TIMEOUT_MS),
   });
-  const answer = await document_(response);
+  const answer = document_(text);
   if (response.ok) return answer;
   if (response.status === 401 && config.page !== "login") toLogin();
   throw new ApiError(answer.message || `nsqadmin answered ${response.status}`, response.status);
@@ -56,15 +72,15 @@ async function request(method, url, body) {
 
 async function answered(url, options) {
   try {
-    return await fetch(url, options);
+    const response = await fetch(url, options);
+    return [response, await response.text()];
   } catch (failure) {
     const reason = failure.name === "TimeoutError" ? "nsqadmin took too long to answer" : "nsqadmin cannot be reached";
     throw new ApiError(reason, 0);
   }
 }
 
-async function document_(response) {
-  const text = await response.text();
+function document_(text) {
   if (text === "") return {};
   try {
     return JSON.parse(text);

@@ -29,10 +29,14 @@ export function deadLetterSection({ topic, channel, refresh }) {
   const clear = button("Clear policy…", { permission: "policy" }, then(() => clearPolicy({ topic, channel })));
   const controls = [change, clear].filter(Boolean);
   const frame = section("Dead letters", { controls }, text, places);
+  let shown = "";
   const renew = async () => {
     const where = current?.dead_letter_topic;
-    const found = where === undefined ? [] : await placesOf(where, renew);
-    if (where === current?.dead_letter_topic) places.replaceChildren(...found);
+    const waiting = where === undefined ? null : await waitingIn(where);
+    const text = JSON.stringify([where, waiting]);
+    if (where !== current?.dead_letter_topic || text === shown) return; // an untouched link can be clicked on
+    shown = text;
+    places.replaceChildren(...(waiting === null ? [] : placesOf(where, waiting, renew)));
   };
   whileInSight(frame, renew);
   const show = (document_) => {
@@ -68,26 +72,31 @@ function sentence(policy) {
   return `After ${format.counted(attempts, "delivery", "deliveries")} without success a message goes to topic ${topic}.`;
 }
 
-/** Where the dead letters wait, as links to where they can be looked at and sent back. */
-async function placesOf(topic, renew) {
+/** What waits in a topic, and in each of its channels; no channels if there is no such topic. */
+async function waitingIn(topic) {
   try {
     const { topics } = await get(apiPath("topics"));
-    if (!(topics ?? []).includes(topic)) return nothingYet(topic);
+    if (!(topics ?? []).includes(topic)) return {};
     const { depth, channels } = await get(apiPath("topics", topic));
-    const rows = (channels ?? []).map((channel) => place(topic, channel));
-    return rows.length > 0 ? [h("ul", { class: "plain" }, rows)] : withoutChannel(topic, depth, renew);
+    return { depth, channels: (channels ?? []).map((each) => ({ name: each.channel_name, depth: each.depth })) };
   } catch (failure) {
     if (!(failure instanceof ApiError)) throw failure;
-    return nothingYet(topic);
+    return {};
   }
+}
+
+/** Where the dead letters wait, as links to where they can be looked at and sent back. */
+function placesOf(topic, { depth, channels }, renew) {
+  if (channels === undefined) return nothingYet(topic);
+  if (channels.length === 0) return withoutChannel(topic, depth, renew);
+  return [h("ul", { class: "plain" }, channels.map((channel) => place(topic, channel)))];
 }
 
 function nothingYet(topic) {
   return [h("p", { class: "hint" }, `Nothing has gone there yet: no node has topic ${topic}.`)];
 }
 
-function place(topic, channel) {
-  const { channel_name: name, depth } = channel;
+function place(topic, { name, depth }) {
   return h(
     "li",
     {},

@@ -4,7 +4,7 @@
  * hexadecimal digits otherwise. A dead letter is an envelope around the body that failed: what it says is shown above that body.
  */
 
-import { ApiError, apiPath, get, post } from "./api.js";
+import { ApiError, apiPath, get, newest, post } from "./api.js";
 import { perform } from "./action.js";
 import { config } from "./config.js";
 import { h } from "./dom.js";
@@ -22,10 +22,12 @@ export function peekSection(topic, channel, { onDeadLetters }) {
   const position = h("span", { class: "count", role: "status" });
   const form = filterForm();
   let skipped = 0;
+  const ask = newest((query) => get(`${apiPath("peek", topic, channel)}?${query}`));
   const show = async () => {
     try {
-      const query = new URLSearchParams({ count: PEEKED_COUNT, skip: skipped, ...filterIn(form) });
-      const { messages, examined, matched, message: warning } = await get(`${apiPath("peek", topic, channel)}?${query}`);
+      const answer = await ask(new URLSearchParams({ count: PEEKED_COUNT, skip: skipped, ...filterIn(form) }));
+      if (answer === null) return;
+      const { messages, examined, matched, message: warning } = answer;
       const cards = (messages ?? []).map(card);
       const none = examined > 0 ? `None of the next ${format.integer(examined)} is such a message.` : "No message waits here.";
       list.replaceChildren(...(cards.length ? cards : [h("p", { class: "empty" }, none)]));

@@ -4,7 +4,7 @@
  * narrows what is shown. */
 
 import { askForAbsent } from "./absence.js";
-import { ApiError, apiPath, get, path } from "./api.js";
+import { ApiError, apiPath, get, newest, path } from "./api.js";
 import { h, setText } from "./dom.js";
 import { exportButtons } from "./export.js";
 import * as format from "./format.js";
@@ -29,10 +29,12 @@ export function start() {
   const about = h("p", { class: "hint" });
   const form = filterForm();
   const more = button("Show older lines", {}, () => show(MAX_COUNT));
+  const ask = newest((query) => get(`${apiPath("audit")}?${query}`));
   const show = async (most) => {
     try {
-      const query = new URLSearchParams({ count: most, ...filterIn(form) });
-      const { lines, has_more: hasMore, has_file: hasFile } = await get(`${apiPath("audit")}?${query}`);
+      const answer = await ask(new URLSearchParams({ count: most, ...filterIn(form) }));
+      if (answer === null) return;
+      const { lines, has_more: hasMore, has_file: hasFile } = answer;
       table.setRows(lines.map((line, index) => ({ ...line, index })));
       setText(count, `${hasMore ? "the newest " : ""}${format.counted(lines.length, "line")}`);
       setText(about, hasFile ? WITH_FILE : WITHOUT_FILE);
@@ -108,10 +110,14 @@ function lineTable() {
         text: ({ count }) => (count === undefined ? "" : format.integer(count)),
       },
       { ...text("outcome", "Result", ({ outcome }) => outcome ?? ""), paint: paintOutcome },
-      text("message", "Details", ({ detail, message }) => [detail, message].filter(Boolean).join("; "), 2),
-      text("remote", "Address", ({ remote }) => remote ?? "", 3),
+      { ...text("message", "Details", detailText, 2), className: "detail" },
+      text("remote", "Address", ({ remote }) => remote ?? "", 4),
     ],
   });
+}
+
+function detailText({ detail, message }) {
+  return [detail, message].filter(Boolean).join("; ");
 }
 
 function userText({ user, is_known: isKnown }) {

@@ -172,11 +172,13 @@ function groupingField(onChange) {
  *  wait in them. Both are found out by a question, which is asked once, and again when there are messages anew. */
 class Offers {
   #figures = null;
+  #redrive = h("button", { type: "button", class: "primary", disabled: true }, REDRIVE); // until there are figures
 
   update(figures) {
     const hadMessages = (this.#figures?.depth ?? 0) > 0;
     const isFirst = this.#figures === null;
     this.#figures = figures;
+    this.#redrive.disabled = false;
     if (isFirst && may("seek")) this.#lookForJournal();
     if (figures.depth === 0) offer(REDRIVE, false);
     else if (!hadMessages && may("redrive")) this.#lookForDeadLetters();
@@ -195,8 +197,7 @@ class Offers {
   offerRedrive(live) {
     offer(REDRIVE, true);
     if (!may("redrive") || document.getElementById("dead-letter-offer")) return;
-    const button = h("button", { type: "button", class: "primary" }, REDRIVE);
-    button.addEventListener("click", async () => {
+    this.#redrive.addEventListener("click", async () => {
       if (await redrive({ topic, channel, figures: this.#figures })) live.refresh();
     });
     const text =
@@ -204,7 +205,7 @@ class Offers {
     document
       .getElementById("section-waiting-messages")
       .closest("section")
-      .append(h("div", { class: "offer", id: "dead-letter-offer" }, h("p", {}, text), button));
+      .append(h("div", { class: "offer", id: "dead-letter-offer" }, h("p", {}, text), this.#redrive));
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { askForAbsent } from "./absence.js";
 import { create, deleteIt } from "./action.js";
-import { apiPath, get, path } from "./api.js";
+import { apiPath, get, newest, path } from "./api.js";
 import { config, may } from "./config.js";
 import { h } from "./dom.js";
 import { orBanner, warn } from "./notice.js";
@@ -10,9 +10,11 @@ import { button, content, loaded, section } from "./panel.js";
 
 export function start() {
   const inactive = h("div", { class: "inactive" });
+  const ask = newest(() => get(`${apiPath("topics")}?inactive=true`));
   const renew = async () => {
     await orBanner(async () => {
-      const document_ = await get(`${apiPath("topics")}?inactive=true`);
+      const document_ = await ask();
+      if (document_ === null) return;
       warn(document_);
       await askForAbsent(renew);
       inactive.replaceChildren(...entries(document_.topics ?? {}, renew));
