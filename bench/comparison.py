@@ -78,7 +78,7 @@ def _rows(scenario: Scenario, options: Options, observer: Observer) -> list[Row]
         for side, source in _order(options, round_index):
             observer.began(work=scenario.name, side=side, round_number=round_index + 1)
             try:
-                metrics = _run(scenario, side, source, options, round_index)
+                metrics = _run(scenario, source, options, round_index)
             except (LoadFailure, OSError) as failure:
                 raise LoadFailure(f"{side}, round {round_index + 1}: {reason(failure)}") from failure
             observer.ended(metrics)
@@ -99,12 +99,11 @@ def _empty_row(scenario: Scenario, metric: Metric) -> Row:
     return Row(work=scenario.name, measure=metric.measure, unit=metric.unit, better=metric.better, values={})
 
 
-def _run(scenario: Scenario, side: str, source: Source, options: Options, round_index: int) -> list[Metric]:
+def _run(scenario: Scenario, source: Source, options: Options, round_index: int) -> list[Metric]:
     size = options.size(scenario)
     flags = scenario.flags(size.messages)
-    if side == OURS:
-        flags = scenario.own_flags or (*flags, "--mem-queue-bytes=0")  # the peer has no such limit
-    with source.serve(flags) as server:
+    own_flags = scenario.own_flags or (*flags, "--mem-queue-bytes=0")  # a limit that other nsqds do not have
+    with source.serve(own_flags if source.knows(own_flags) else flags) as server:
         stage = Stage(
             server=server,
             size=size,

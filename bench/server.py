@@ -6,6 +6,8 @@ deleted next. Its log goes to a file in that folder, of which a failed run shows
 
 from __future__ import annotations
 
+import functools
+import re
 import shutil
 import socket
 import subprocess
@@ -48,6 +50,10 @@ class Binary:
         )
         return next(iter(done.stdout.splitlines()), "unknown")
 
+    def knows(self, flags: Sequence[str]) -> bool:
+        """Whether it has these flags: another emberq is to be measured as ours is, and no other nsqd can be."""
+        return {flag.lstrip("-").partition("=")[0] for flag in flags} <= _flags_of(self.path)
+
     @contextmanager
     def serve(self, flags: Sequence[str]) -> Iterator[Server]:
         folder = Path(tempfile.mkdtemp(prefix="bench-nsqd-", dir=self.data_parent))
@@ -67,6 +73,10 @@ class Running:
     def version(self) -> str:
         return "running at {}:{}".format(*self.server.address)
 
+    def knows(self, flags: Sequence[str]) -> bool:
+        del flags  # it has its own
+        return True
+
     @contextmanager
     def serve(self, flags: Sequence[str]) -> Iterator[Server]:
         del flags  # it has its own
@@ -74,6 +84,13 @@ class Running:
 
 
 Source = Binary | Running
+
+
+@functools.cache
+def _flags_of(program: Path) -> frozenset[str]:
+    """The names of a program's flags, as its help lists them."""
+    done = subprocess.run([str(program), "--help"], capture_output=True, text=True, timeout=_START_LIMIT_S, check=False)
+    return frozenset(re.findall(r"^ *--?([\w-]+)", done.stdout + done.stderr, re.MULTILINE))
 
 
 @contextmanager
