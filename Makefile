@@ -19,7 +19,7 @@ LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
 # What drives whole programs, mostly through their sockets, runs with the compiled package alone: that is what users get.
 WHOLE_PROGRAMS := tests/bench tests/chaos tests/fuzz tests/integration
-# They play very many histories: measuring their coverage would double minutes, and shows nothing that shorter tests do not.
+# They play very many histories, for minutes; shorter tests run the same blocks.
 HISTORIES := tests/crash tests/storage/journal/test_recovery_power_cut.py tests/storage/test_disk_queue_properties.py
 COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS) \
     $(HISTORIES)
@@ -41,9 +41,10 @@ WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 # Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
 TEST_FILES := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] && echo TMPDIR=/dev/shm)
 # More than there are cores: tests wait now and then, for processes or for the disk.
-PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/pytest -n 3 --dist worksteal
-# Lines and branches; measuring doubles what a test takes, so its time limit is longer.
-COVERED := --cov --cov-report= -o timeout=600
+PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/python -m pytest -n 3 --dist worksteal
+# Which blocks of emberq ran is saved in a folder for each run of tests; see quality/blocks.py.
+BLOCKS := build/blocks
+MEASURED = -p quality.blocks --blocks $(BLOCKS)/$@ -o timeout=600
 IN_PARALLEL := $(MAKE) --no-print-directory -j2 --output-sync=target
 NODE_READY := tests/integration/node_modules/.ready
 
@@ -119,17 +120,20 @@ beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
 test-processes: $(DEV_READY) $(NODE_READY) chromium
-	COVERAGE_FILE=.coverage.processes $(BIN)/pytest $(COVERED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
+	rm -rf $(BLOCKS)/$@
+	$(BIN)/python -m pytest $(MEASURED) $(PROCESSES) $(addprefix --ignore=,$(OWN_TARGET))
 
 test-computing: $(DEV_READY)
-	COVERAGE_FILE=.coverage.computing nice -n 10 $(PYTEST_PARALLEL) $(COVERED) $(COMPUTING) $(LONG_WHEN_PURE)
+	rm -rf $(BLOCKS)/$@
+	nice -n 10 $(PYTEST_PARALLEL) $(MEASURED) $(COMPUTING) $(LONG_WHEN_PURE)
 
 test-compiled: $(DEV_READY) $(COMPILED_READY)
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS) \
 	    --ignore=tests/conformance/test_coverage.py
 
 test-alone: $(DEV_READY)
-	COVERAGE_FILE=.coverage.alone $(PYTEST_PARALLEL) $(COVERED) \
+	rm -rf $(BLOCKS)/$@
+	$(PYTEST_PARALLEL) $(MEASURED) \
 	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(COMPUTING) $(HOUSE) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
@@ -156,11 +160,10 @@ fuzz: $(DEV_READY) ## look for bytes that do harm, in all parsers and daemons, f
 bystander: $(DEV_READY) ## measure a bystander's publishes during every attack; status 1 if p99 is above 100 ms
 	env $(TEST_FILES) $(BIN)/python -m tests.attack.bystander $(ARGS)
 
-coverage: test-processes test-computing test-alone coverage-report ## measure the coverage of lines and branches, by package, against its floor
+coverage: test-processes test-computing test-alone coverage-report ## measure which blocks of each package run, against its floor
 
 coverage-report:
-	$(BIN)/coverage combine --quiet .coverage.processes .coverage.computing .coverage.alone
-	$(BIN)/python -m quality.coverage_report
+	$(BIN)/python -m quality.coverage_report $(BLOCKS)
 
 mutate: $(DEV_READY) ## change MODULE=src/emberq/... in COUNT=40 small ways, and show what its tests do not notice
 	$(BIN)/python -m quality.mutate $(MODULE) --count $(or $(COUNT),40) $(ARGS)
@@ -224,7 +227,7 @@ site: $(DEV_READY) ## build the documents as a site into build/site; a link that
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) build dist emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage
+	rm -rf $(VENV) build dist emberq-data tests/integration/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(MADE): requirements-uv.lock
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "emberq needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12")'

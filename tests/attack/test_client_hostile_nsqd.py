@@ -288,7 +288,6 @@ async def test_an_error_of_many_lines_is_shown_in_one(caplog: pytest.LogCaptureF
         assert len(line) < 2000
 
 
-@pytest.mark.no_cover
 async def test_heartbeats_that_are_not_read_do_not_pile_up(tmp_path: Path) -> None:
     """Over a Unix socket, whose buffers are small: what the client keeps for an nsqd that does not read shows soon."""
     count, answers = 500_000, bytearray()

@@ -102,7 +102,6 @@ def test_many_clients_with_many_names_each_do_not_drive_out_the_others(lookupd: 
     assert flooding[0].read() == CROWDING
 
 
-@pytest.mark.no_cover
 def test_a_flood_ends_at_the_limit(lookupd: LookupdHarness) -> None:
     client = flood(lookupd.daemon.tcp_address, DEFAULT_LIMIT + 10_000)
     count, last = read_answers(client)
@@ -165,7 +164,6 @@ def pass_hours(lookupd: LookupdHarness, hours: int) -> None:
         lookupd.call(lookupd.daemon.run_timers)
 
 
-@pytest.mark.no_cover
 def test_a_client_that_leaves_takes_its_names_along_sooner_or_later(lookupd: LookupdHarness) -> None:
     """However many clients come and go with new names, what is kept of them is bounded."""
     for prefix in ("a", "b", "c"):

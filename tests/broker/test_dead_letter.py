@@ -189,7 +189,6 @@ def test_while_dead_letters_are_refused_nothing_more_is_tried(rig: Rig) -> None:
     assert dead_bodies(rig) == ["1", "2"]
 
 
-@pytest.mark.no_cover
 def test_a_backlog_passes_in_portions_and_in_whole(rig: Rig) -> None:
     count = 3 * BUSY_COUNT + 7
     consumer = rig.consumer(rdy=count)

@@ -196,7 +196,6 @@ def come_again(rig: JournalRig, consumer: Consumer, *, ms: int) -> list[Message]
     return came
 
 
-@pytest.mark.no_cover
 @any_memory
 @pytest.mark.parametrize("is_shuffled", [False, True])
 def test_the_messages_of_one_batch_that_are_due_together_share_one_reading(

@@ -162,7 +162,6 @@ def test_a_queue_that_holds_less_than_it_says_leaves_a_hole_and_no_message_is_mi
     assert bodies(drain(rig)) == [b"new"]
 
 
-@pytest.mark.no_cover
 def test_a_large_backlog_is_moved_in_portions(rig: JournalRig) -> None:
     rig.channel("a")
     rig.channel("b")

@@ -28,7 +28,6 @@ def frame_of(*rows: object, **fields: object) -> ScreenFrame:
     return ScreenFrame(**({"taken_ns": NOW_NS, "nodes": ("a:1",), "topic_count": 1, "rows": rows} | fields))  # type: ignore[arg-type]
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("width", [80, 120, WIDE_COLUMNS, 200])
 @pytest.mark.parametrize("name", ["t", LONG])
 def test_every_line_fits_and_the_screen_is_filled(width: int, name: str) -> None:

@@ -49,7 +49,6 @@ def secured(folder: Path, *, tls: bool, client_certificate: bool, auth: bool) ->
         yield options, settings
 
 
-@pytest.mark.no_cover
 @pytest.mark.loop("movable", "uvloop")
 @pytest.mark.parametrize("compression", ["", "snappy", "deflate"])
 @pytest.mark.parametrize(

@@ -87,7 +87,6 @@ async def outcomes_of(producer: Producer, bodies: list[bytes]) -> list[BaseExcep
 # Neighbours
 
 
-@pytest.mark.no_cover
 @pytest.mark.loop("movable", "uvloop")
 @pytest.mark.parametrize(
     ("tells_limits", "limit_bytes", "oversized_bytes"),

@@ -184,7 +184,6 @@ def test_nobody_has_two_more_than_one_who_could_have_more(limit: int, caps: list
     assert not unfilled or max(counts) <= min(unfilled) + 1
 
 
-@pytest.mark.no_cover
 @given(limit=st.integers(1, 8), connection_count=st.integers(1, 20), data=st.data())
 def test_no_connection_starves(limit: int, connection_count: int, data: st.DataObject) -> None:
     rig = Rig(limit, connection_count=connection_count)
@@ -316,4 +315,4 @@ class Failures(RuleBasedStateMachine):
         assert sum(self.rig.counts) == min(self.max_in_flight, capacity)
 
 
-TestFailures = pytest.mark.no_cover(Failures.TestCase)
+TestFailures = Failures.TestCase

@@ -11,10 +11,6 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.no_cover  # it reads files
-
 TESTS = Path(__file__).parents[1]
 TABLE_ROWS = range(1, 281)
 

@@ -154,7 +154,6 @@ def test_what_a_lost_connection_held_can_be_requeued_at_once(nsqd: NsqdHarness) 
     assert {message.attempts for message in again} == {2}
 
 
-@pytest.mark.no_cover
 @pytest.mark.conformance(84)
 @pytest.mark.nsqd(max_rdy_count=10_000)
 def test_a_sampling_consumer_discards_the_rest(nsqd: NsqdHarness) -> None:

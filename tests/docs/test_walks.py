@@ -15,8 +15,6 @@ import pytest
 import emberq
 from tests.test_import_directions import ALLOWED, internal_imports
 
-pytestmark = pytest.mark.no_cover  # it reads files
-
 ROOT = Path(emberq.__file__).parent
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs" / "ARCHITECTURE.md").read_text()

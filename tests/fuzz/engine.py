@@ -1,11 +1,11 @@
 """A fuzzer that is guided by coverage: it keeps an input that makes emberq go where no input made it go before.
 
-    pick one of the corpus ──> mutate it ──> play it to the target ──> did it reach a new arc? ──> into the corpus
+    pick one of the corpus ──> mutate it ──> play it to the target ──> did it reach a new block? ──> into the corpus
                                                      │
                                                      └─> the oracle objects: a finding
 
-An arc is a step from one line to the next. Coverage.py collects them at the speed of C in sets that only grow; an input
-is new if they grew while it was played. It runs all the time: to start and stop it for each input would cost more.
+`quality.blocks` notes the blocks that run, in dicts that only grow: an input is new if they grew while it was played.
+Compiled modules, and those that were imported before it began, give no guidance.
 
 Everything follows from the seed and the corpus. What a target holds over several inputs, such as topics of an nsqd, is
 thrown away now and then, and before a finding is tried again.
@@ -20,11 +20,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import ClassVar
 
-from coverage import Coverage
-
+from quality import blocks
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import SOURCE, Oracle, Verdict
 
@@ -45,7 +45,7 @@ class Target(ABC):
 
     name: ClassVar[str]
     modules: ClassVar[tuple[str, ...]]
-    """What is tested: patterns of files below src/emberq, whose arcs count."""
+    """What is tested: patterns of files below src/emberq, whose blocks count."""
     tokens: ClassVar[tuple[bytes, ...]] = ()
     """What its language is made of."""
     max_bytes: ClassVar[int] = 8192
@@ -88,31 +88,19 @@ def kept_inputs(name: str, *folders: Path) -> list[bytes]:
     return [path.read_bytes() for path in paths]
 
 
-class Arcs:
-    """Counts the arcs that were reached in the modules of a target."""
+class Reached:
+    """Counts the blocks that were reached in the modules of a target."""
 
-    def __init__(self, modules: Iterable[str]) -> None:
-        include = [str(SOURCE / module) for module in modules]
-        self._coverage = Coverage(data_file=None, config_file=False, branch=True, include=include, messages=False)
-
-    @contextmanager
-    def collecting(self) -> Iterator[None]:
-        self._coverage.start()
-        try:
-            yield
-        finally:
-            self._coverage.stop()
+    def __init__(self, modules: Iterable[str], *, source: Path = SOURCE) -> None:
+        patterns = [str(source / module) for module in modules]
+        self._blocks = [ran for path, ran in blocks.seen.items() if any(fnmatch(path, each) for each in patterns)]
+        for ran in self._blocks:
+            ran.clear()
 
     @property
     def count(self) -> int:
         """How many were reached so far."""
-        collector = self._coverage._collector
-        return 0 if collector is None else sum(map(len, list(collector.data.values())))
-
-    def line_count(self) -> int:
-        """How many lines were reached; to be asked when nothing is collected any more."""
-        data = self._coverage.get_data()
-        return sum(len(data.lines(name) or ()) for name in data.measured_files())
+        return sum(map(len, self._blocks))
 
 
 @dataclass
@@ -131,8 +119,7 @@ class Score:
     """How far a fuzzer has come."""
 
     plays: int = 0
-    arcs: int = 0
-    lines: int = 0
+    blocks: int = 0
     cpu_s: float = 0.0
     kept: list[bytes] = field(default_factory=list)
     """The corpus."""
@@ -148,13 +135,13 @@ class Fuzzer:
         oracle: Oracle,
         *,
         seed: int,
-        arcs: Arcs | None = None,
+        reached: Reached | None = None,
         note: Callable[[bytes], None] | None = None,
     ) -> None:
-        """Without `arcs` no input is kept but those that are loaded. `note` is told each input before it is played."""
+        """Without `reached` only inputs that are loaded are kept. `note` is told each input before it is played."""
         self._target = target
         self._oracle = oracle
-        self._arcs = arcs
+        self._reached = reached
         self._note_input = note
         self._dice = random.Random(f"{target.name} {seed}")
         self._mutator = Mutator(self._dice, tokens=target.tokens, max_bytes=target.max_bytes)
@@ -166,7 +153,7 @@ class Fuzzer:
         """Play inputs that are known, and keep those that reach something new."""
         for data in inputs:
             is_new = self.play(data)
-            if is_new or self._arcs is None:
+            if is_new or self._reached is None:
                 self.score.kept.append(data)
         if not self.score.kept:
             self.score.kept.append(b"")
@@ -203,15 +190,15 @@ class Fuzzer:
 
     def play(self, data: bytes) -> bool:
         """Play one input; whether it reached something new."""
-        score, arcs = self.score, self._arcs
+        score = self.score
         verdict = self._judge(data)
         score.plays += 1
         if verdict is not None:
             self._note(data, verdict)
             self._target.reopen()
-        reached = 0 if arcs is None else arcs.count
-        is_new = reached > score.arcs
-        score.arcs = reached
+        count = 0 if self._reached is None else self._reached.count
+        is_new = count > score.blocks
+        score.blocks = count
         return is_new
 
     def _judge(self, data: bytes) -> Verdict | None:

@@ -32,7 +32,7 @@ SOURCE = Path(emberq.__file__).parent
 MAX_GROWTH_BYTES = 64 * 1024 * 1024
 """What one input of some kB may take for a moment; a body of the largest size is 5 MB, and is held a few times."""
 MAX_LEAK_BYTES = 256 * 1024 * 1024
-"""By which the process may grow over all inputs; the corpus and the arcs take some of it."""
+"""By which the process may grow over all inputs; the corpus takes some of it."""
 HANG_S = 20.0
 """CPU time after which an input is interrupted."""
 MAX_TEXT_CHARACTERS = 4000

@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.fuzz.engine import Arcs, Finding, Fuzzer, Score, keep, kept_inputs
+from tests.fuzz.engine import Finding, Fuzzer, Reached, Score, keep, kept_inputs
 from tests.fuzz.oracle import Oracle, Verdict
 from tests.fuzz.targets import TARGETS
 
@@ -84,17 +84,16 @@ def _last(order: Order) -> Path:
 def fuzz(order: Order) -> Score:
     """Fuzz one target for its time."""
     target = TARGETS[order.target]()
-    oracle, arcs = Oracle(), Arcs(target.modules)
+    oracle, reached = Oracle(), Reached(target.modules)
     shown_s = time.monotonic()
-    with oracle.watching(interrupts=True), target.opened(), arcs.collecting():
-        fuzzer = Fuzzer(target, oracle, seed=order.seed, arcs=arcs, note=LastInput(_last(order)).note)
+    with oracle.watching(interrupts=True), target.opened():
+        fuzzer = Fuzzer(target, oracle, seed=order.seed, reached=reached, note=LastInput(_last(order)).note)
         fuzzer.load([*target.seeds(), *kept_inputs(target.name, order.output / "corpus")])
         for score in fuzzer.run(seconds=order.seconds):
             if time.monotonic() - shown_s > PROGRESS_S:
                 shown_s = time.monotonic()
                 print("  " + score_line(target.name, score), flush=True)
     score = fuzzer.score
-    score.lines = arcs.line_count()
     for data in score.kept:
         keep(order.output / "corpus" / target.name, data)
     for finding in score.findings:
@@ -119,5 +118,5 @@ def score_line(name: str, score: Score) -> str:
     rate = score.plays / score.cpu_s if score.cpu_s else 0.0
     return (
         f"{name:18} {score.plays:9} inputs  {rate:7.0f}/s  {score.cpu_s:6.0f} s CPU  corpus {len(score.kept):5}"
-        f"  arcs {score.arcs:6}  lines {score.lines:6}  findings {len(score.findings)}"
+        f"  blocks {score.blocks:6}  findings {len(score.findings)}"
     )

@@ -9,16 +9,19 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures.process import BrokenProcessPool
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from pathlib import Path
+from types import ModuleType
 from unittest import mock
 
 import pytest
 
 from emberq.wire.line import CommandLimits
-from emberq.wire.parameter import parse_int64, parse_sequence
+from quality.blocks import MarkingLoader
 from tests.fuzz import engine
 from tests.fuzz.__main__ import main
-from tests.fuzz.engine import Arcs, Fuzzer, Score, Target, minimised
+from tests.fuzz.engine import Fuzzer, Reached, Score, Target, minimised
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.oracle import Oracle, Verdict
 from tests.fuzz.run import LastInput, Order, run_all
@@ -27,20 +30,30 @@ from tests.fuzz.targets_daemon import LookupdTarget
 log = logging.getLogger("emberq.fuzz")
 
 
+PLANTED = """
+def play(data):
+    first, _, second = data.partition(b" ")
+    if first.isdigit():
+        if second.isdigit() and second > b"70":
+            raise ValueError("planted")
+"""
+
+
 class Planted(Target):
-    """Fails for two numbers that are right, each in its way: without guidance both together are hardly found."""
+    """Fails for two numbers that are right, one behind the other: without guidance both together are hardly found."""
 
     name = "planted"
-    modules = ("wire/parameter.py",)
+    modules = ("planted.py",)
     tokens = (b"7", b" ")
+
+    def __init__(self, unit: ModuleType) -> None:
+        self._unit = unit
 
     def seeds(self) -> Iterable[bytes]:
         return [b"!"]
 
     def play(self, data: bytes) -> None:
-        first, _, second = data.partition(b" ")
-        if parse_sequence(first) is not None and (parse_int64(second) or 0) > 70:
-            raise ValueError("planted")
+        self._unit.play(data)
 
 
 class Failing(Target):
@@ -60,10 +73,20 @@ class Failing(Target):
         self._fault()
 
 
-def fuzzed(seed: int, count: int = 3000) -> Score:
-    target, oracle, arcs = Planted(), Oracle(), Arcs(Planted.modules)
-    with oracle.watching(), arcs.collecting():
-        fuzzer = Fuzzer(target, oracle, seed=seed, arcs=arcs)
+@pytest.fixture
+def planted(tmp_path: Path) -> Path:
+    """A folder with the module that `Planted` plays to."""
+    (tmp_path / "planted.py").write_text(PLANTED)
+    return tmp_path
+
+
+def fuzzed(folder: Path, *, seed: int, count: int = 3000) -> Score:
+    loader = MarkingLoader("planted", str(folder / "planted.py"))
+    unit = module_from_spec(ModuleSpec("planted", loader))
+    loader.exec_module(unit)
+    target, oracle, reached = Planted(unit), Oracle(), Reached(Planted.modules, source=folder)
+    with oracle.watching():
+        fuzzer = Fuzzer(target, oracle, seed=seed, reached=reached)
         fuzzer.load(target.seeds())
         *_, score = fuzzer.run(count=count)
     return score
@@ -75,21 +98,21 @@ def verdict_on(fault: Callable[[], object]) -> Verdict | None:
         return oracle.judge(Failing(fault), b"x")
 
 
-def test_a_planted_fault_is_found_and_made_short() -> None:
-    score = fuzzed(seed=1)
+def test_a_planted_fault_is_found_and_made_short(planted: Path) -> None:
+    score = fuzzed(planted, seed=1)
     (finding,) = score.findings
     assert finding.is_repeatable
     assert finding.verdict.kind == "exception"
     assert finding.verdict.place.startswith("ValueError at ")
     assert len(finding.data) < 100
     assert len(score.kept) > 2
-    assert score.arcs > 0
+    assert score.blocks > 0
 
 
-def test_a_seed_repeats_the_run() -> None:
-    first, second = fuzzed(seed=3, count=500), fuzzed(seed=3, count=500)
+def test_a_seed_repeats_the_run(planted: Path) -> None:
+    first, second = fuzzed(planted, seed=3, count=500), fuzzed(planted, seed=3, count=500)
     assert first.kept == second.kept
-    assert fuzzed(seed=4, count=500).kept != first.kept
+    assert fuzzed(planted, seed=4, count=500).kept != first.kept
 
 
 def _busy(seconds: float = 0.3) -> None:

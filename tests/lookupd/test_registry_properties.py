@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -134,5 +133,5 @@ class RegistryMachine(RuleBasedStateMachine):
         assert found == expected
 
 
-TestRegistry = pytest.mark.no_cover(RegistryMachine.TestCase)
+TestRegistry = RegistryMachine.TestCase
 TestRegistry.settings = settings(max_examples=100, stateful_step_count=40)

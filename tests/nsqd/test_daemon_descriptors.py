@@ -32,7 +32,6 @@ def open_segments(data_path: Path) -> int:
     return held
 
 
-@pytest.mark.no_cover
 def test_topics_without_number_are_published_to_and_consumed(
     start_nsqd: StartNsqd, monkeypatch: pytest.MonkeyPatch
 ) -> None:

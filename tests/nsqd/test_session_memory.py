@@ -83,7 +83,6 @@ def census() -> Counter[str]:
     return Counter({name: count for name, count in kinds.items() if name.startswith(OF_CONNECTIONS)})
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["plain", "consumer", "cut_in_the_middle", "refused", "tls", "deflate", "snappy"])
 def test_a_connection_that_is_gone_is_freed(
     start_nsqd: StartNsqd, authority: Authority, kind: str, caplog: pytest.LogCaptureFixture

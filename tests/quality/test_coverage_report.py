@@ -1,36 +1,40 @@
-"""The coverage of packages is added up from files, and compared with their floors."""
+"""The coverage of packages is added up from modules, and compared with their floors."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
 
 import pytest
 
-from quality.coverage_report import by_package, table
+from quality.coverage_report import by_package, missed, table
+
+MODULE = "def f(x):\n    if x:\n        return 1\n    return 2\n"
+"""Four blocks: 2, 3, -2, 4."""
 
 
-def file(lines: tuple[int, int], branches: tuple[int, int]) -> dict[str, Any]:
-    return {
-        "summary": {
-            "covered_lines": lines[0],
-            "num_statements": lines[1],
-            "covered_branches": branches[0],
-            "num_branches": branches[1],
-        }
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = tmp_path / "emberq"
+    for name in ("broker/topic.py", "broker/store.py", "nsqd/api/stats.py", "sync.py", "spark/source.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(MODULE)
+    (folder / "wire").mkdir()
+    (folder / "wire" / "__init__.py").write_text('"""Nothing to run."""\n')
+    return folder
+
+
+def test_the_blocks_of_a_package_count_together(source: Path) -> None:
+    ran = {
+        str(source / "broker" / "topic.py"): {2, 3},
+        str(source / "broker" / "store.py"): {2, 3, -2, 4},
+        str(source / "sync.py"): {2, 3, -2, 4},
     }
+    assert by_package(ran, source) == {"broker": 75.0, "emberq": 100.0, "nsqd": 0.0}
 
 
-def test_lines_and_branches_of_a_package_count_together() -> None:
-    report = {
-        "files": {
-            "src/emberq/broker/topic.py": file((8, 10), (1, 4)),
-            "src/emberq/broker/store.py": file((6, 6), (0, 0)),
-            "src/emberq/nsqd/api/stats.py": file((1, 2), (0, 0)),
-            "src/emberq/sync.py": file((1, 1), (0, 0)),
-            "src/emberq/wire/__init__.py": file((0, 0), (0, 0)),
-        }
-    }
-    assert by_package(report) == {"broker": 75.0, "emberq": 100.0, "nsqd": 50.0}
+def test_what_did_not_run_is_listed(source: Path) -> None:
+    path = source / "sync.py"
+    assert list(missed(path, {str(path): {2, 3}})) == [f"{path}:2: its other way: if x:", f"{path}:4: return 2"]
 
 
 @pytest.mark.parametrize(("percent", "fine"), [(74.9, False), (75.0, True)])

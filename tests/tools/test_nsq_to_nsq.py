@@ -81,7 +81,6 @@ async def test_a_destination_that_is_away_is_left_out_and_its_messages_go_to_ano
     assert Counter(broker.take("copy", 100)) == Counter(bodies)
 
 
-@pytest.mark.no_cover
 async def test_a_destination_that_is_restarted_loses_nothing(
     nsq: EmbeddedThread, data_path: Path, tmp_path: Path
 ) -> None:

@@ -111,7 +111,6 @@ def test_the_name_of_a_topic_is_escaped_in_links_to_it() -> None:
     assert "/topics/a%23ephemeral" in links
 
 
-@pytest.mark.no_cover
 def test_every_file_that_a_page_names_is_there() -> None:
     for target in PAGES:
         page = read(target)

@@ -61,7 +61,6 @@ def test_a_tail_torn_at_any_byte_is_cut_off(small: tuple[JournalRig, list[int]],
         copy.close()
 
 
-@pytest.mark.no_cover
 def test_a_bit_flipped_at_any_byte_costs_the_batch_it_is_in(
     small: tuple[JournalRig, list[int]], tmp_path: Path
 ) -> None:

@@ -222,7 +222,6 @@ def test_a_body_full_of_headers_costs_no_more_than_a_few_readings(
     assert sum(read_bytes) <= 6 * len(content)
 
 
-@pytest.mark.no_cover
 def test_a_good_batch_among_very_many_headers_is_found(tmp_path: Path) -> None:
     hidden = batch(3, b"hidden")
     content = batch(0, b"a") + damaged_batch(1, fakes(FAKE_COUNT)) + hidden + fakes(FAKE_COUNT) + batch(9, b"b")

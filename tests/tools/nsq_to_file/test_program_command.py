@@ -198,7 +198,6 @@ GROWTH_BYTES = 4000
 """How much the files may grow before a run is killed: so little that messages are left for the last one."""
 
 
-@pytest.mark.no_cover
 @pytest.mark.nsq(msg_timeout_ns=NS_PER_SECOND)  # nsqd brings what died with a consumer again only after this time
 @pytest.mark.parametrize(
     "flags",
