@@ -14,12 +14,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from quality import blocks
-
-# Ahead of every import of emberq, in this process and in those that it starts.
-if __name__ in ("__main__", "__mp_main__"):
-    blocks.begin()
-
 from tests.fuzz.oracle import Oracle
 from tests.fuzz.run import Order, run_all
 from tests.fuzz.targets import TARGETS

@@ -17,6 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import NamedTuple
 
+from quality import blocks
 from tests.fuzz.engine import Finding, Fuzzer, Reached, Score, keep, kept_inputs
 from tests.fuzz.oracle import Oracle, Verdict
 from tests.fuzz.targets import TARGETS
@@ -41,7 +42,9 @@ def run_all(orders: Sequence[Order], *, jobs: int) -> list[Score]:
 
 
 def _in_a_process(order: Order) -> Score:
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    new_process = multiprocessing.get_context("spawn")
+    # Blocks are marked ahead of every import of emberq: nothing of it is there before the process has its first order.
+    with ProcessPoolExecutor(1, new_process, initializer=blocks.begin) as pool:
         try:
             score = pool.submit(fuzz, order).result()
         except BrokenProcessPool:

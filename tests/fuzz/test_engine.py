@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import re
 import struct
 import time
 from collections.abc import Callable, Iterable
@@ -173,13 +174,16 @@ def test_mutations_follow_from_the_seed_and_keep_to_the_size() -> None:
     assert any(data[5:6] == b"{" for data in followed)  # the size has followed the document
 
 
-def test_a_run_shows_its_score_and_keeps_its_corpus(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--minutes", "0.02", "--seed", "1", "--only", "mpub", "--output", str(tmp_path)]) == 0
+def test_a_run_is_guided_shows_its_score_and_keeps_its_corpus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--minutes", "0.02", "--seed", "1", "--only", "identify", "--output", str(tmp_path)]) == 0
     shown = capsys.readouterr().out
     assert "SEED=1" in shown
     assert "findings 0" in shown
-    assert list((tmp_path / "corpus" / "mpub").iterdir())
-    assert engine.kept_inputs("mpub", tmp_path / "corpus")
+    assert re.search("blocks +[1-9]", shown)
+    assert list((tmp_path / "corpus" / "identify").iterdir())
+    assert engine.kept_inputs("identify", tmp_path / "corpus")
 
 
 def test_a_finding_can_be_played_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
