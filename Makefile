@@ -275,11 +275,13 @@ $(LOAD): $(LOAD_SOURCES) bench/load/load.h
 	    echo "The load generator has no TLS and no deflate. On Debian: sudo apt-get install libssl-dev zlib1g-dev" >&2; \
 	    $(COMPILE_LOAD); }; } && mv $@.$$$$ $@
 
-# The browser tests drive the system's Chromium; where there is none they are skipped, and say so.
+# The browser tests drive the system's Chromium, whole or without windows; where there is none they are skipped, and say so.
 chromium:
-	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || command -v chromium-browser >/dev/null || \
+	    command -v google-chrome >/dev/null || { \
 	    if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-	        apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-liberation; \
+	        apt-get update -qq && { apt-get install -y -qq --no-install-recommends chromium-headless-shell fonts-liberation || \
+	            apt-get install -y -qq --no-install-recommends chromium fonts-liberation; }; \
 	    else echo "No Chromium: the browser tests will be skipped. On Debian: sudo apt-get install chromium" >&2; fi; }
 
 # A PostgreSQL of their own is started by the tests that write to one; these are its programs, and Java's driver.
