@@ -44,6 +44,8 @@ MAX_STEP_CHUNKS = 256
 """Most chunks of snappy read for one piece: they take half a millisecond."""
 STEP_BYTES = 64 * 1024
 """Most bytes of deflate read for one piece. The worst, tables of codes for empty blocks, take 3 milliseconds."""
+WARY_STEP_BYTES = 16 * 1024
+"""The same behind a step that held less than half as many plain bytes, as no honest peer's does."""
 WINDOW_BITS = -15
 """Deflate's largest window; negative means without zlib's header and trailer."""
 
@@ -91,6 +93,7 @@ class DeflateCodec:
         """What has arrived. The inflater has not taken what stands behind `_position`, because its plain bytes have not
         been asked for."""
         self._position = 0
+        self._step_bytes = STEP_BYTES
 
     def compress(self, data: bytes) -> bytes:
         return self._deflater.compress(data) + self._deflater.flush(zlib.Z_SYNC_FLUSH)
@@ -105,12 +108,14 @@ class DeflateCodec:
         inflater = self._inflater
         is_full = True  # a full piece may have left plain bytes in the inflater even if it took all that arrived
         while is_full or self._position < len(self._arrived):
-            step = self._arrived[self._position : self._position + STEP_BYTES]
+            step = self._arrived[self._position : self._position + self._step_bytes]
             try:
                 piece = inflater.decompress(step, PIECE_BYTES)
             except zlib.error as failure:
                 raise CompressionError(f"deflate: {failure}") from failure
-            self._position += len(step) - len(inflater.unconsumed_tail)
+            taken_bytes = len(step) - len(inflater.unconsumed_tail)
+            self._position += taken_bytes
+            self._step_bytes = WARY_STEP_BYTES if len(piece) < taken_bytes // 2 else STEP_BYTES
             is_full = len(piece) == PIECE_BYTES
             if piece or self._position < len(self._arrived):
                 yield piece
