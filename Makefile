@@ -79,7 +79,7 @@ UV_INSTALL = index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --reinstall; \
     touch $@.unfinished && $(UV_INSTALL) --require-hashes --no-build-isolation "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-alone \
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-rest \
     test-without-spark test-browser test-spark test-cluster test-jdbc lint house types check coverage coverage-report search fuzz \
     bystander mutate bench bench-spark chaos chaos-spark soak-demo chromium postgres lock wheel release site clean
 
@@ -111,11 +111,11 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
 	@$(IN_PARALLEL) $(COMPILED_READY) house types chromium $(NODE_READY)
-	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled
-	@$(MAKE) --no-print-directory test-alone coverage-report
+	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled beside-rest
+	@$(MAKE) --no-print-directory coverage-report
 
-# Several runs of tests at once, each line with the name of its run. Three of them keep two cores busy; the compiled one
-# begins when the first has ended.
+# Several runs of tests at once, each line with the name of its run. Three of them keep two cores busy; the others begin when
+# one has ended.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
@@ -131,7 +131,7 @@ test-compiled: $(DEV_READY) $(COMPILED_READY)
 	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS) \
 	    --ignore=tests/conformance/test_coverage.py
 
-test-alone: $(DEV_READY)
+test-rest: $(DEV_READY)
 	rm -rf $(BLOCKS)/$@
 	$(PYTEST_PARALLEL) $(MEASURED) \
 	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(COMPUTING) $(HOUSE) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
@@ -160,7 +160,7 @@ fuzz: $(DEV_READY) ## look for bytes that do harm, in all parsers and daemons, f
 bystander: $(DEV_READY) ## measure a bystander's publishes during every attack; status 1 if p99 is above 100 ms
 	env $(TEST_FILES) $(BIN)/python -m tests.attack.bystander $(ARGS)
 
-coverage: test-processes test-computing test-alone coverage-report ## measure which blocks of each package run, against its floor
+coverage: test-processes test-computing test-rest coverage-report ## measure which blocks of each package run, against its floor
 
 coverage-report:
 	$(BIN)/python -m quality.coverage_report $(BLOCKS)
