@@ -162,6 +162,14 @@ def test_the_problem_of_one_view_is_not_that_of_others(watched: Watched) -> None
         assert right.next()[0] == "topic"
 
 
+def test_what_has_come_since_the_last_look_is_not_called_missing(watched: Watched) -> None:
+    with watched.admin.events("view=topics") as events:
+        events.next()
+        watched.nsqd.answers["/stats"] = {"topics": [topic_entry("t"), topic_entry("new")]}
+        with watched.admin.events("view=topic&topic=new") as new:
+            assert new.next()[0] == "topic"
+
+
 def test_a_document_that_cannot_be_made_does_not_end_the_rounds(watched: Watched) -> None:
     with watched.admin.events("view=topics") as events:
         events.next()

@@ -164,8 +164,19 @@ class Gatherer:
         return stream
 
     async def _greet(self, subject: Subject) -> None:
-        await self._show_all([subject], self._look_no_older_than(MAX_GREETING_AGE_NS))
+        await self._show_all([subject], self._look_for_greeting(subject))
         self._alarm.set_earlier(max(self._look_ns + self._interval_ns, self._rested_ns))
+
+    async def _look_for_greeting(self, subject: Subject) -> Look:
+        """The last look, unless it is old, or the subject is missing from it and may have come since."""
+        last = self._look
+        look = await self._look_no_older_than(MAX_GREETING_AGE_NS)
+        if look is last:
+            try:
+                await self._encoded(subject, look)
+            except ClusterError:
+                return await self.look()
+        return look
 
     # Rounds
 
