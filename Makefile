@@ -40,8 +40,8 @@ HOUSE := tests/test_house.py tests/test_import_directions.py
 WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 # Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
 TEST_FILES := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] && echo TMPDIR=/dev/shm)
-# More than there are cores: tests wait now and then, for processes or for the disk.
-PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/python -m pytest -n 3 --dist worksteal
+# Tests wait now and then, for processes or for the disk; other runs of tests use the time.
+PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/python -m pytest -n 2 --dist worksteal
 # Which blocks of emberq ran is saved in a folder for each run of tests; see quality/blocks.py.
 BLOCKS := build/blocks
 MEASURED = -p quality.blocks --blocks $(BLOCKS)/$@ -o timeout=600
@@ -111,11 +111,11 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
 	@$(IN_PARALLEL) $(COMPILED_READY) house types chromium $(NODE_READY)
-	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-computing beside-compiled beside-rest
+	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-compiled beside-rest beside-computing
 	@$(MAKE) --no-print-directory coverage-report
 
 # Several runs of tests at once, each line with the name of its run. Three of them keep two cores busy; the others begin when
-# one has ended.
+# one has ended, so the long ones come first.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
