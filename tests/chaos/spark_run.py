@@ -40,7 +40,7 @@ from tests.chaos.spark_processes import (
     ReceivingProcess,
 )
 from tests.spark.archiving_driver import archive
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqdProcess
 from tests.support.postgres import PostgresServer
 
 TOPIC = "orders"
@@ -83,7 +83,7 @@ class Ledger:
 class Publisher(threading.Thread):
     """Publishes to one nsqd until it is told to end."""
 
-    def __init__(self, number: int, nsqd: JournalNsqd, ledger: Ledger) -> None:
+    def __init__(self, number: int, nsqd: JournalNsqdProcess, ledger: Ledger) -> None:
         super().__init__(daemon=True)
         self._number = number
         self._nsqd = nsqd
@@ -120,7 +120,9 @@ class SparkRun:
         self._master = master
         self._random = random.Random(seed)
         self._folder = folder
-        self._nsqds = [JournalNsqd(folder / f"nsqd-{number}", *mode.nsqd_flags, *nsqd_flags) for number in range(NSQDS)]
+        self._nsqds = [
+            JournalNsqdProcess(folder / f"nsqd-{number}", *mode.nsqd_flags, *nsqd_flags) for number in range(NSQDS)
+        ]
         self._publishers = [Publisher(number, nsqd, self.ledger) for number, nsqd in enumerate(self._nsqds)]
         self._running = contextlib.ExitStack()
         self._driver: Archiver | None = None

@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 from emberq.spark import read_topic, session
 from emberq.spark.session import close_session
 from tests.chaos.spark_processes import ArchiveCommand
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqdProcess
 from tests.support.waiting import wait_until
 
 TOPIC = "orders"
@@ -82,7 +82,7 @@ class Counted(NamedTuple):
 class NumberedPublisher(threading.Thread):
     """Publishes messages in order, as many as it was allowed to. Owned by a run."""
 
-    def __init__(self, nsqd: JournalNsqd) -> None:
+    def __init__(self, nsqd: JournalNsqdProcess) -> None:
         super().__init__(daemon=True)
         self.sent = 0
         self.confirmed = 0
@@ -134,7 +134,7 @@ class TableRun:
         """How long the last count took."""
         kept_bytes = ROUNDS_KEPT * self._per_round * JOURNAL_BYTES
         segment_bytes = max(kept_bytes // SEGMENTS_KEPT, MIN_SEGMENT_BYTES)
-        self._nsqd = JournalNsqd(
+        self._nsqd = JournalNsqdProcess(
             folder / "nsqd",
             "--journal",
             f"--journal-segment-bytes={segment_bytes}",

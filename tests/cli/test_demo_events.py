@@ -6,12 +6,12 @@ from pathlib import Path
 
 from emberq.cli.demo_events import EventProcess
 from tests.support.held_port import hold_port
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqdProcess
 from tests.support.waiting import wait_until
 
 
 def test_so_many_events_are_published_and_counted(tmp_path: Path) -> None:
-    with JournalNsqd(tmp_path) as nsqd:
+    with JournalNsqdProcess(tmp_path) as nsqd:
         events = EventProcess(f"127.0.0.1:{nsqd.tcp_port}", count=1000, rate=1000)
         events.start()
         wait_until(lambda: events.are_published, timeout_s=60)
@@ -23,7 +23,7 @@ def test_so_many_events_are_published_and_counted(tmp_path: Path) -> None:
 
 
 def test_events_without_end_stop_when_they_are_told_to(tmp_path: Path) -> None:
-    with JournalNsqd(tmp_path) as nsqd:
+    with JournalNsqdProcess(tmp_path) as nsqd:
         events = EventProcess(f"127.0.0.1:{nsqd.tcp_port}", count=None, rate=200)
         events.start()
         wait_until(lambda: events.generated.total > 0, timeout_s=60)

@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 from emberq.wire.dead_letter import decode_dead_letter
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqdProcess
 from tests.support.raw_client import Client
 from tests.support.waiting import wait_until
 
@@ -19,7 +19,7 @@ BODIES = [b"order %d" % number for number in range(200)]
 
 def test_what_is_given_up_is_a_dead_letter_although_nsqd_is_killed(tmp_path: Path) -> None:
     chance = random.Random(KILLS)
-    with JournalNsqd(tmp_path / "nsqd") as nsqd:
+    with JournalNsqdProcess(tmp_path / "nsqd") as nsqd:
         nsqd.post("/topic/create", topic="orders")
         nsqd.post("/channel/create", topic="orders", channel="billing", max_attempts=2, dead_letter_topic="orders.dead")
         nsqd.publish("orders", BODIES)
@@ -32,7 +32,7 @@ def test_what_is_given_up_is_a_dead_letter_although_nsqd_is_killed(tmp_path: Pat
         assert sorted(set(bodies_of_letters(nsqd))) == sorted(BODIES)
 
 
-def fail_at(nsqd: JournalNsqd, *, count: int) -> None:
+def fail_at(nsqd: JournalNsqdProcess, *, count: int) -> None:
     """Take so many messages, if there are so many, and give each back at once; leave without waiting for anything."""
     with closing(Client(("127.0.0.1", nsqd.tcp_port))) as consumer:
         consumer.sub("orders", "billing")
@@ -46,14 +46,14 @@ def fail_at(nsqd: JournalNsqd, *, count: int) -> None:
             taken += 1
 
 
-def waiting_count(nsqd: JournalNsqd) -> int:
+def waiting_count(nsqd: JournalNsqdProcess) -> int:
     """How many messages are still the channel's."""
     (topic,) = nsqd.get("/stats", format="json", topic="orders", channel="billing")["topics"]
     (channel,) = topic["channels"]
     return int(channel["depth"] + channel["in_flight_count"] + channel["deferred_count"])
 
 
-def bodies_of_letters(nsqd: JournalNsqd) -> list[bytes]:
+def bodies_of_letters(nsqd: JournalNsqdProcess) -> list[bytes]:
     """Of all letters that the dead-letter topic holds."""
     bodies: list[bytes] = []
     offset = 0

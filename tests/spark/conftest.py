@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.hurried_java import hurry_java
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqd, JournalNsqdProcess, JournalNsqdThread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ if find_spec("pyspark") is None:
 
 SPARK_TIMEOUT_S = 300
 
-StartNsqd = Callable[..., JournalNsqd]
+StartNsqd = Callable[..., JournalNsqdProcess]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,16 +75,23 @@ def start_journal_nsqd(tmp_path: Path) -> Iterator[StartNsqd]:
     number = count(1)
     with ExitStack() as running:
 
-        def start(*flags: str) -> JournalNsqd:
-            return running.enter_context(JournalNsqd(tmp_path / f"nsqd-{next(number)}", *flags))
+        def start(*flags: str) -> JournalNsqdProcess:
+            return running.enter_context(JournalNsqdProcess(tmp_path / f"nsqd-{next(number)}", *flags))
 
         yield start
 
 
 @pytest.fixture
-def nsqd(start_journal_nsqd: StartNsqd) -> JournalNsqd:
-    """One nsqd that journals every topic."""
+def killable_nsqd(start_journal_nsqd: StartNsqd) -> JournalNsqdProcess:
+    """One nsqd that journals every topic, as a process."""
     return start_journal_nsqd()
+
+
+@pytest.fixture
+def nsqd(tmp_path: Path) -> Iterator[JournalNsqd]:
+    """One nsqd that journals every topic."""
+    with JournalNsqdThread(tmp_path / "nsqd") as running:
+        yield running
 
 
 def run_to_the_end(pipeline: Pipeline, spark: SparkSession, **settings: Any) -> None:

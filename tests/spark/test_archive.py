@@ -25,7 +25,7 @@ from emberq.spark.pipeline.files import FileSystem, compact, data_files, finish_
 from emberq.spark.pipeline.model import AVAILABLE_NOW
 from emberq.wire import envelope
 from tests.spark.conftest import run_to_the_end
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqdProcess
 from tests.support.waiting import wait_until
 
 TOPIC = "clicks"
@@ -41,8 +41,8 @@ PARTS = ("clicks-before", "clicks-since")
 class Scene:
     """Two nsqds with a topic; an archive whose last batch was interrupted; and a copy of it that is far behind."""
 
-    first: JournalNsqd
-    second: JournalNsqd
+    first: JournalNsqdProcess
+    second: JournalNsqdProcess
     archive: Path
     lagging: Path
 
@@ -54,7 +54,7 @@ class Scene:
 @pytest.fixture(scope="module")
 def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     folder = tmp_path_factory.mktemp("scene")
-    with JournalNsqd(folder / "first", *SMALL_FILES) as first, JournalNsqd(folder / "second") as second:
+    with JournalNsqdProcess(folder / "first", *SMALL_FILES) as first, JournalNsqdProcess(folder / "second") as second:
         scene = Scene(first, second, folder / "archive of clicks", folder / "lagging")
         publish(first, 200)
         publish(second, 50)
@@ -71,7 +71,7 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield scene
 
 
-def publish(nsqd: JournalNsqd, count: int, *, body_bytes: int = 10_000) -> None:
+def publish(nsqd: JournalNsqdProcess, count: int, *, body_bytes: int = 10_000) -> None:
     """A hundred and more fill a file of the journal."""
     nsqd.publish(TOPIC, [json.dumps({"n": number, "filling": "x" * body_bytes}).encode() for number in range(count)])
 

@@ -12,7 +12,7 @@ from emberq.spark.journal_plan import JournalExtent, JournalSurvey, end_position
 from emberq.spark.journal_source import RetentionCursor
 from emberq.spark.option import SourceSettings, Use
 from tests.spark.conftest import StartNsqd
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqd, JournalNsqdProcess
 
 HERE = Place("a:1", "t")
 UUID = "0b5f6a52-0000-4000-8000-000000000001"
@@ -76,13 +76,13 @@ def test_which_topics_have_journals_is_told(start_journal_nsqd: StartNsqd) -> No
     assert survey(nsqd.http, topic="absent").first_look() == {}
 
 
-def test_the_channel_follows_and_is_not_moved_by_force(nsqd: JournalNsqd) -> None:
-    nsqd.publish("t", [b"%d" % number for number in range(10)])
-    looking = survey(nsqd.http)
+def test_the_channel_follows_and_is_not_moved_by_force(killable_nsqd: JournalNsqdProcess) -> None:
+    killable_nsqd.publish("t", [b"%d" % number for number in range(10)])
+    looking = survey(killable_nsqd.http)
     ((place, journal),) = looking.first_look().items()
 
     def low_water() -> int:
-        (channel,) = nsqd.get("/journal", topic="t")["channels"]
+        (channel,) = killable_nsqd.get("/journal", topic="t")["channels"]
         assert channel["channel_name"] == "spark"
         found: int = channel["low_water"]
         return found
@@ -92,9 +92,9 @@ def test_the_channel_follows_and_is_not_moved_by_force(nsqd: JournalNsqd) -> Non
     assert low_water() == 3
     cursor.move_to({place: Position(journal.uuid, 7)})
     assert low_water() == 7
-    nsqd.kill()
+    killable_nsqd.kill()
     cursor.move_to({place: Position(journal.uuid, 8)})
-    nsqd.start()
+    killable_nsqd.start()
     cursor.move_to({place: Position(journal.uuid, 8)})
     assert low_water() == 8
 

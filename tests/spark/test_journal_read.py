@@ -14,7 +14,7 @@ from emberq.spark.journal_read import MAX_FAULTS, RangeReader
 from emberq.spark.option import SourceSettings, Use
 from emberq.wire import journal_batch as storage
 from tests.spark.scripted_http import ScriptedHttp
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqd, JournalNsqdProcess
 from tests.support.threaded_http import Reply
 
 JOURNAL = UUID(int=7)
@@ -45,16 +45,16 @@ def test_a_range_may_begin_and_end_within_batches() -> None:
         assert offsets_read(server, 2, 5) == [2, 3, 4]
 
 
-def test_an_nsqd_that_dies_is_waited_for_and_nothing_comes_twice(nsqd: JournalNsqd) -> None:
+def test_an_nsqd_that_dies_is_waited_for_and_nothing_comes_twice(killable_nsqd: JournalNsqdProcess) -> None:
     for start in range(0, 3000, 100):
-        nsqd.publish("t", [b"%05d" % number for number in range(start, start + 100)])
-    options = settings(nsqd.http, fetchBytes="8000")
+        killable_nsqd.publish("t", [b"%05d" % number for number in range(start, start + 100)])
+    options = settings(killable_nsqd.http, fetchBytes="8000")
     (journal,) = JournalSurvey(options).first_look().values()
     wanted = Range(place=journal.place, journal=journal.uuid, start=50, end=2950)
     reading = RangeReader(wanted, options, bytes_per_row=journal.bytes_per_row).read()
     found = next(reading).column("body").to_pylist()
-    nsqd.kill()
-    nsqd.start()
+    killable_nsqd.kill()
+    killable_nsqd.start()
     for rows in reading:
         found += rows.column("body").to_pylist()
     assert found == [b"%05d" % number for number in range(50, 2950)]
@@ -116,19 +116,21 @@ def test_a_batch_that_is_damaged_on_disk_is_a_loss_of_its_messages_alone(nsqd: J
 
 
 @pytest.mark.parametrize("later", [[b"second"], []])
-def test_offsets_that_were_passed_over_after_a_crash_are_no_loss(nsqd: JournalNsqd, later: list[bytes]) -> None:
-    nsqd.publish("t", [b"first"])
-    nsqd.kill()
-    (log,) = nsqd.data_path.rglob("*.log")
+def test_offsets_that_were_passed_over_after_a_crash_are_no_loss(
+    killable_nsqd: JournalNsqdProcess, later: list[bytes]
+) -> None:
+    killable_nsqd.publish("t", [b"first"])
+    killable_nsqd.kill()
+    (log,) = killable_nsqd.data_path.rglob("*.log")
     with log.open("ab") as file:
         file.write(b"EqB1" * 100)  # may have been messages, so their offsets are not given again
-    nsqd.start()
+    killable_nsqd.start()
     for body in later:
-        nsqd.publish("t", [body])
-    (journal,) = JournalSurvey(settings(nsqd.http)).first_look().values()
+        killable_nsqd.publish("t", [body])
+    (journal,) = JournalSurvey(settings(killable_nsqd.http)).first_look().values()
     assert journal.end_offset > 50
     wanted = Range(place=journal.place, journal=journal.uuid, start=0, end=journal.end_offset)
-    reader = RangeReader(wanted, settings(nsqd.http), bytes_per_row=journal.bytes_per_row)
+    reader = RangeReader(wanted, settings(killable_nsqd.http), bytes_per_row=journal.bytes_per_row)
     assert [body for rows in reader.read() for body in rows.column("body").to_pylist()] == [b"first", *later]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.spark_cluster.process_family import ProcessFamily
-from tests.support.journal_nsqd import JournalNsqd
+from tests.support.journal_nsqd import JournalNsqdProcess
 
 if find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -28,9 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def nsqd(tmp_path: Path) -> Iterator[JournalNsqd]:
+def nsqd(tmp_path: Path) -> Iterator[JournalNsqdProcess]:
     """An nsqd that journals every topic."""
-    with JournalNsqd(tmp_path / "nsqd") as running:
+    with JournalNsqdProcess(tmp_path / "nsqd") as running:
         yield running
 
 

@@ -1,4 +1,8 @@
-"""A real nsqd process with journals, which can be killed and comes back at the same address with the same data."""
+"""Real nsqds with journals, and what tests ask them over HTTP.
+
+`JournalNsqdThread` runs in a thread of the tests and starts in milliseconds. `JournalNsqdProcess` is a process, which
+can be killed and comes back at the same address with the same data.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
+from emberq.embedded import EmbeddedThread
 from tests.support.held_port import hold_port
 from tests.support.waiting import wait_until
 
@@ -29,6 +34,57 @@ STOP_TIMEOUT_S = 20.0
 
 
 class JournalNsqd:
+    """Listens on this machine, at these ports."""
+
+    tcp_port: int
+    http_port: int
+    data_path: Path
+
+    @property
+    def http(self) -> str:
+        """The address of its HTTP API."""
+        return f"127.0.0.1:{self.http_port}"
+
+    def get_text(self, path: str, **query: str | int) -> str:
+        with urllib.request.urlopen(self._url(path, query), timeout=10) as answer:
+            text: str = answer.read().decode()
+            return text
+
+    def get(self, path: str, **query: str | int) -> Any:
+        """The JSON of an answer."""
+        return json.loads(self.get_text(path, **query))
+
+    def post(self, path: str, body: bytes = b"", **query: str | int) -> None:
+        request = urllib.request.Request(self._url(path, query), data=body, method="POST")
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            answer.read()
+
+    def _url(self, path: str, query: dict[str, str | int]) -> str:
+        return f"http://{self.http}{path}?{urlencode(query)}"
+
+    def publish(self, topic: str, bodies: Iterable[bytes]) -> None:
+        """Publish lines, which become one batch of the journal."""
+        self.post("/mpub", b"\n".join(bodies), topic=topic)
+
+
+class JournalNsqdThread(JournalNsqd):
+    """Running within `with`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._running = EmbeddedThread(with_lookupd=False, data_path=folder, journal=True)
+        self.data_path = folder / "nsqd-0"
+
+    def __enter__(self) -> Self:
+        self._running.__enter__()
+        (tcp,), (http,) = self._running.nsqd_tcp_addresses, self._running.nsqd_http_addresses
+        self.tcp_port, self.http_port = (int(address.rpartition(":")[2]) for address in (tcp, http))
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._running.__exit__()
+
+
+class JournalNsqdProcess(JournalNsqd):
     """Running from `with` on, until `kill`; `start` brings it back."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
@@ -37,6 +93,7 @@ class JournalNsqd:
         self._process: subprocess.Popen[bytes] | None = None
         self._ports = ExitStack()  # held while it is down, too
         self.tcp_port, self.http_port = (self._ports.enter_context(hold_port()) for _ in range(2))
+        self.data_path = folder / "data"
 
     def __enter__(self) -> Self:
         self.data_path.mkdir(parents=True)
@@ -47,16 +104,6 @@ class JournalNsqd:
         if self._process is not None:
             self.terminate()
         self._ports.close()
-
-    @property
-    def data_path(self) -> Path:
-        """Its data folder."""
-        return self._folder / "data"
-
-    @property
-    def http(self) -> str:
-        """The address of its HTTP API."""
-        return f"127.0.0.1:{self.http_port}"
 
     def start(self) -> None:
         """Start it and wait until it answers."""
@@ -87,24 +134,3 @@ class JournalNsqd:
             return self.get_text("/ping") == "OK"
         except OSError:
             return False
-
-    def get_text(self, path: str, **query: str | int) -> str:
-        with urllib.request.urlopen(self._url(path, query), timeout=10) as answer:
-            text: str = answer.read().decode()
-            return text
-
-    def get(self, path: str, **query: str | int) -> Any:
-        """The JSON of an answer."""
-        return json.loads(self.get_text(path, **query))
-
-    def post(self, path: str, body: bytes = b"", **query: str | int) -> None:
-        request = urllib.request.Request(self._url(path, query), data=body, method="POST")
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            answer.read()
-
-    def _url(self, path: str, query: dict[str, str | int]) -> str:
-        return f"http://{self.http}{path}?{urlencode(query)}"
-
-    def publish(self, topic: str, bodies: Iterable[bytes]) -> None:
-        """Publish lines, which become one batch of the journal."""
-        self.post("/mpub", b"\n".join(bodies), topic=topic)
