@@ -118,10 +118,7 @@ class _Marker:
         return note
 
 
-_WITH_BLOCKS = (
-    *(ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar),
-    *(ast.Match, ast.With, ast.AsyncWith),
-)
+_WITH_BLOCKS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.Try, ast.TryStar, ast.Match, ast.With, ast.AsyncWith)
 
 
 def _is_ellipsis(statement: ast.stmt) -> bool:
