@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import random
@@ -20,7 +21,7 @@ import pytest
 
 from emberq.wire.line import CommandLimits
 from quality.blocks import MarkingLoader
-from tests.fuzz import engine
+from tests.fuzz import engine, stage
 from tests.fuzz.__main__ import main
 from tests.fuzz.engine import Fuzzer, Reached, Score, Target, minimised
 from tests.fuzz.mutation import Mutator
@@ -216,4 +217,29 @@ class SlowLookupd(LookupdTarget):
 
     async def bystand(self) -> None:
         _busy(0.6)
+        await super().bystand()
+
+
+@pytest.mark.parametrize(("times", "is_finding"), [(1, False), (2, True)])
+def test_a_bystander_that_gets_no_answer_twice_is_a_finding(
+    times: int, is_finding: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage, "PATIENCE_S", 1.0)
+    target, oracle = SilentLookupd(times), Oracle()
+    with oracle.watching(), target.opened():
+        verdict = oracle.judge(target, b"  V1PING\n")
+    assert ("neither an answer" in verdict.text if verdict else False) is is_finding
+
+
+class SilentLookupd(LookupdTarget):
+    """An nsqlookupd that serves the bystander only after so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self._left = times
+
+    async def bystand(self) -> None:
+        self._left -= 1
+        if self._left >= 0:
+            await asyncio.Event().wait()
         await super().bystand()
