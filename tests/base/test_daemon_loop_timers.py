@@ -62,3 +62,38 @@ def test_what_arrived_while_the_loop_was_held_is_read_before_alarms_ring(
         assert events_of_a_held_loop(loop, held_ms=60_000) == ["read", "alarm"]
     finally:
         loop.close()
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_an_alarm_that_is_set_to_ring_again_at_once_lets_the_loop_read_first(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    loop = new_loop()
+    clock, timers = ManualClock(), Timers()
+    loop_timers = LoopTimers(loop, timers, clock)
+    events: list[str] = []
+    ours, theirs = socket.socketpair()
+
+    def ring() -> None:
+        events.append("alarm")
+        theirs.send(b"!")
+        if events.count("alarm") == 1:
+            alarm.set(clock.monotonic_ns())
+        else:
+            loop.stop()
+
+    def read() -> None:
+        ours.recv(1)
+        events.append("read")
+
+    alarm = timers.alarm(ring)
+    with ours, theirs:
+        loop.add_reader(ours, read)
+        alarm.set(clock.monotonic_ns() + DUE_MS * NS_PER_MS)
+        loop_timers.start()
+        clock.advance(ms=DUE_MS)
+        loop.run_forever()
+        loop_timers.stop()
+        loop.remove_reader(ours)
+    loop.close()
+    assert events[:3] == ["alarm", "read", "alarm"]

@@ -104,7 +104,7 @@ def test_a_patient_read_waits_until_a_sync_has_ended(fd: int, monkeypatch: pytes
 
 
 def test_syncs_without_end_do_not_keep_a_patient_read_waiting_for_ever(fd: int) -> None:
-    with file._SYNCS.one():
+    with file.SYNCS.one():
         assert len(OS_FILES.patient.read(fd, SIZE, 0)) == SIZE
 
 
@@ -137,7 +137,7 @@ def test_beside_syncs_the_room_of_a_deleted_file_is_given_back_in_pieces(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes = cut_sizes(monkeypatch)
-    with file._SYNCS.one():
+    with file.SYNCS.one():
         OS_FILES.patient.unlink(path)
     assert not path.exists()
     assert sizes == [2500, 1500, 500]
@@ -145,7 +145,7 @@ def test_beside_syncs_the_room_of_a_deleted_file_is_given_back_in_pieces(
 
 def test_where_no_sync_is_expected_it_is_given_back_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = cut_sizes(monkeypatch)
-    monkeypatch.setattr(file._SYNCS, "_last_s", -file.QUIET_S)
+    monkeypatch.setattr(file.SYNCS, "_last_s", -file.QUIET_S)
     OS_FILES.patient.unlink(path)
     assert not path.exists()
     assert sizes == []
@@ -155,14 +155,14 @@ def test_a_second_name_of_a_deleted_file_keeps_all_of_it(path: Path, monkeypatch
     sizes = cut_sizes(monkeypatch)
     copy = path.with_name("copy")
     os.link(path, copy)
-    with file._SYNCS.one():
+    with file.SYNCS.one():
         OS_FILES.patient.unlink(path)
     assert copy.read_bytes() == bytes(3500)
     assert sizes == []
 
 
 def test_what_is_no_file_or_not_there_is_refused_as_ever(tmp_path: Path) -> None:
-    with file._SYNCS.one():
+    with file.SYNCS.one():
         with pytest.raises(FileNotFoundError):
             OS_FILES.patient.unlink(tmp_path / "missing")
         OS_FILES.patient.unlink(tmp_path / "missing", missing_ok=True)

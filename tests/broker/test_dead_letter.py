@@ -347,6 +347,7 @@ def test_a_seek_meanwhile_is_not_undone_by_the_letter(slow: JournalRig) -> None:
     consumer = dying(slow)
     slow.journaled_channel().seek(0)
     slow.slow_disk.work_off()
+    slow.advance(ms=0)
     assert consumer.new_bodies() == [b"poison"]
 
 

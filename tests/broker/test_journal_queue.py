@@ -386,6 +386,7 @@ def test_a_count_that_is_too_high_ends_where_the_journal_does(
         max_bytes=1 << 30,
         end_offset=3,
         wall_ns=rig.clock.wall_ns,
+        monotonic_ns=rig.clock.monotonic_ns,
         defer=lambda _span, _due_ns: None,
         noted=lambda: None,
         wake=lambda: None,

@@ -250,6 +250,46 @@ def test_a_channel_reads_for_a_moment_and_then_lets_others_have_their_turn(
     assert len(turns[0]) <= 3
 
 
+def lagging_consumer(rig: JournalRig, bodies: list[bytes]) -> Consumer:
+    """Of a channel that has to read them, while a publisher of another topic waits for the disk."""
+    rig.channel("c")
+    for body in bodies:
+        rig.publish(body)
+    rig.topic("other")
+    rig.slow_disk.is_slow = True
+    rig.publish(b"waits", topic="other")
+    return Consumer(rig.channel("c"), rdy=100)
+
+
+def test_a_channel_that_lags_goes_on_when_publishers_have_been_told_of_their_sync(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path, mem_queue_size=0)
+    consumer = lagging_consumer(rig, numbered(3))
+    rig.advance(ms=1)
+    assert consumer.new_bodies() == []
+    rig.slow_disk.work_off()
+    rig.advance(ms=0)
+    assert consumer.new_bodies() == numbered(3)
+
+
+def test_a_channel_that_lags_gets_short_turns_though_publishers_always_wait(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path, mem_queue_size=0)
+    bodies = [b"%06d" % number * 5000 for number in range(60)]
+    consumer = lagging_consumer(rig, bodies)
+    turns: list[list[bytes]] = []
+    for _ in range(200):
+        rig.advance(ms=1)
+        turns.append(consumer.new_bodies())
+    assert [body for turn in turns for body in turn] == bodies
+    assert turns[0] == []
+    assert {len(turn) for turn in turns if turn and turn[-1] < bodies[45]} == {2}
+
+
+def test_a_channel_that_keeps_up_gives_way_to_nobody(tmp_path: Path) -> None:
+    rig = JournalRig(tmp_path)
+    consumer = lagging_consumer(rig, numbered(3))
+    assert consumer.new_bodies() == numbered(3)
+
+
 def test_deferred_messages_that_waited_are_due_when_they_were_to_be(rig: JournalRig) -> None:
     rig.publish_deferred(b"later", delay_ms=1000)
     rig.publish(b"now")

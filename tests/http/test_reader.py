@@ -51,6 +51,14 @@ def test_a_malformed_request_is_refused_and_is_the_last(server: HttpHarness, mal
     assert len(server.site.seen) == 1
 
 
+@pytest.mark.parametrize("length", ["0 ", "000\t ", "4 \t"])
+def test_spaces_behind_a_content_length_mean_nothing(client: RawClient, length: str) -> None:
+    body = b"body"[: int(length)]
+    client.send(request("POST", "/echo", content_length=length) + body + request("GET", "/ping"))
+    assert client.read_answer().body == body
+    assert client.read_answer().body == b"OK"
+
+
 def test_a_body_encoded_otherwise_than_in_chunks_is_not_supported(client: RawClient) -> None:
     client.send(request("POST", "/echo", content_length="", transfer_encoding="gzip, chunked"))
     assert client.read_answer().error == (501, "TRANSFER_ENCODING_NOT_SUPPORTED")

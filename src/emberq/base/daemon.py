@@ -49,10 +49,11 @@ class LoopTimers:
         self._loop = loop
         self._timers = timers
         self._clock = clock
-        self._handle: asyncio.TimerHandle | None = None
+        self._handle: asyncio.Handle | None = None
         self._armed_ns = NEVER
         """The time for which `_handle` is set."""
         self._is_reading_first = False
+        self._in_timer = False
 
     def start(self) -> None:
         self._timers.on_earlier = self._arm
@@ -70,7 +71,13 @@ class LoopTimers:
         remaining_ns = due_ns - self._clock.monotonic_ns()
         # Up to the next millisecond, which is as fine as the loop counts: a loop that wakes early would spin.
         delay_ms = -(-remaining_ns // NS_PER_MS) if remaining_ns > 0 else 0
-        self._handle = self._loop.call_later(delay_ms / 1000, self._ring)
+        if delay_ms:
+            self._handle = self._loop.call_later(delay_ms / 1000, self._ring_by_timer)
+        elif self._in_timer:
+            # The loop does not look at its sockets between its timers and what is to be called soon.
+            self._handle = self._loop.call_soon(self._ring_soon)
+        else:
+            self._ring_soon()
 
     def _disarm(self) -> None:
         self._armed_ns = NEVER
@@ -78,12 +85,22 @@ class LoopTimers:
             self._handle.cancel()
             self._handle = None
 
+    def _ring_by_timer(self) -> None:
+        self._in_timer = True
+        try:
+            self._ring()
+        finally:
+            self._in_timer = False
+
+    def _ring_soon(self) -> None:
+        self._handle = self._loop.call_soon(self._ring)
+
     def _ring(self) -> None:
         now_ns = self._clock.monotonic_ns()
         if now_ns - self._armed_ns > LATE_NS and not self._is_reading_first:
             # Deadlines are judged by what was read, and the loop runs its timers before it reads.
             self._is_reading_first = True
-            self._handle = self._loop.call_later(READING_S, self._ring)
+            self._handle = self._loop.call_later(READING_S, self._ring_by_timer)
             return
         self._is_reading_first = False
         self._handle = None

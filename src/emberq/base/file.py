@@ -169,7 +169,7 @@ class OsFiles:
         return os.pread(fd, size, position)
 
     def is_in_memory(self, fd: int, size: int, position: int) -> bool:
-        _read_ahead(fd, not _SYNCS.are_expected)  # for who reads on, from what is in memory to what is not
+        _read_ahead(fd, not SYNCS.are_expected)  # for who reads on, from what is in memory to what is not
         cache = _page_cache()
         return cache is None or cache.has(fd, size, position)
 
@@ -196,11 +196,11 @@ class OsFiles:
             os.close(fd)
 
     def sync(self, fd: int) -> None:
-        with _SYNCS.one():
+        with SYNCS.one():
             os.fsync(fd)
 
     def sync_data(self, fd: int) -> None:
-        with _SYNCS.one():
+        with SYNCS.one():
             if hasattr(os, "fdatasync"):
                 os.fdatasync(fd)
             else:  # macOS syncs only everything
@@ -239,7 +239,7 @@ class OsFiles:
             return  # Windows opens no folders, and NTFS has a log of its own for names
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            with _SYNCS.one():
+            with SYNCS.one():
                 os.fsync(fd)
         finally:
             os.close(fd)
@@ -285,16 +285,24 @@ class Syncs:
     @contextmanager
     def one(self) -> Iterator[None]:
         """There is one more as long as this lasts."""
-        with self._changed:
-            self._count += 1
+        self.begin()
         try:
             yield
         finally:
-            with self._changed:
-                self._count -= 1
-                self._last_s = time.monotonic()
-                if not self._count:
-                    self._changed.notify_all()
+            self.end()
+
+    def begin(self) -> None:
+        """There is one more, or will be in a moment."""
+        with self._changed:
+            self._count += 1
+
+    def end(self) -> None:
+        """One that had begun is over."""
+        with self._changed:
+            self._count -= 1
+            self._last_s = time.monotonic()
+            if not self._count:
+                self._changed.notify_all()
 
     def give_way(self) -> None:
         """Return when there is none, or after a while."""
@@ -302,7 +310,7 @@ class Syncs:
             self._changed.wait_for(lambda: not self._count, MAX_PATIENCE_S)
 
 
-_SYNCS = Syncs()
+SYNCS = Syncs()
 
 
 class PatientFiles(OsFiles):
@@ -314,12 +322,12 @@ class PatientFiles(OsFiles):
     """
 
     def read(self, fd: int, size: int, position: int) -> bytes:
-        if not _SYNCS.are_expected:
+        if not SYNCS.are_expected:
             return os.pread(fd, size, position)
         _read_ahead(fd, False)
         pieces: list[bytes] = []
         while size:
-            _SYNCS.give_way()
+            SYNCS.give_way()
             piece = os.pread(fd, min(size, PATIENT_BYTES), position)
             pieces.append(piece)
             if not piece:
@@ -330,7 +338,7 @@ class PatientFiles(OsFiles):
 
     def unlink(self, path: Path, *, missing_ok: bool = False) -> None:
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW) if _SYNCS.are_expected else None
+            fd = os.open(path, os.O_WRONLY | os.O_NOFOLLOW) if SYNCS.are_expected else None
         except OSError:
             fd = None  # if it is no file, or not there, the next line says so
         path.unlink(missing_ok=missing_ok)
@@ -351,7 +359,7 @@ def _give_back_room(fd: int, *, rest_s: float) -> None:
     size = status.st_size
     if status.st_nlink:
         return  # it has another name: a copy, made by a backup
-    while size > PIECE_GIVEN_BACK and _SYNCS.are_expected:
+    while size > PIECE_GIVEN_BACK and SYNCS.are_expected:
         size -= PIECE_GIVEN_BACK
         os.ftruncate(fd, size)
         time.sleep(rest_s)

@@ -306,14 +306,20 @@ def cut(blob: bytes, ends: Sequence[int], *, first_id: int = 0) -> Iterator[tupl
 
     If the ids are known, counting from `first_id`, those of a piece differ in their last three digits alone.
     """
+    for start, stop in pieces_of(ends, first_id=first_id, max_bytes=MAX_BATCH_BYTES):
+        if stop - start == len(ends):
+            yield blob, ends  # a slice of all of it would be a copy
+        else:
+            yield blob[start_of(ends, start) : ends[stop - 1]], sub_ends(ends, start, stop)
+
+
+def pieces_of(ends: Sequence[int], *, first_id: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Where each piece starts and stops, as `cut` makes them, but of at most `max_bytes`."""
     start = 0
     while start < len(ends):
         max_count = MAX_BATCH_COUNT - (first_id + start) % MAX_BATCH_COUNT
-        stop = _fitting_stop(ends, start, max_count=max_count, max_bytes=MAX_BATCH_BYTES)
-        if stop - start == len(ends):
-            yield blob, ends  # a slice of all of it would be a copy
-            return
-        yield blob[start_of(ends, start) : ends[stop - 1]], sub_ends(ends, start, stop)
+        stop = _fitting_stop(ends, start, max_count=max_count, max_bytes=max_bytes)
+        yield start, stop
         start = stop
 
 

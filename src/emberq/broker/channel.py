@@ -23,7 +23,7 @@ from emberq.broker.deferred import Deferred, InTransit
 from emberq.broker.error import ExitingError, MessageNotInFlightError, NotOwnerError, StoreError, TooManyConsumersError
 from emberq.broker.in_flight import FinishListener, InFlight, LatencyListener
 from emberq.broker.limit import QueueKeeper, TopicLimits
-from emberq.broker.queue import Queue
+from emberq.broker.queue import BRIEF_BYTES, Queue
 from emberq.broker.stats import ChannelStats, ClientStats, LatencyConfig
 from emberq.broker.subscriber import Locality, ReadyLines, Subscriber
 from emberq.storage.data_folder import ChannelPolicy
@@ -44,7 +44,7 @@ MAX_SHARE_NS: Final = 2 * NS_PER_MS
 MAX_READING_NS: Final = NS_PER_MS // 2
 """The same for messages that have to be read: a replay may go on for minutes, and others want short turns meanwhile."""
 NOTHING_TAKEN: Final = -1
-LARGE_HAND_OVER_BYTES: Final = 64 * 1024
+LARGE_HAND_OVER_BYTES: Final = 16 * 1024
 """After a delivery of this size a look at the clock costs nothing."""
 MATURING_COUNT: Final = 1000
 """How many deferred messages are queued in one turn of the event loop when their time has come."""
@@ -209,6 +209,9 @@ class Channel(ABC):
 
     def pump(self) -> None:
         """Hand queued messages to ready subscribers until one or the other runs out, or the channel's turn is over."""
+        self._pump_now()
+
+    def _pump_now(self) -> None:
         if not self.paused and not self._exiting and not self._goes_on_later:
             self._share_out()
         if self._drops:
@@ -229,8 +232,7 @@ class Channel(ABC):
             if forwarder is not None and forwarder.is_busy:
                 return
             if not left:
-                self._goes_on_later = True
-                self._alarm.set_earlier(self._clock.monotonic_ns())
+                self._pump_later()
                 return
             left -= 1
             subscriber = lines.next(depth)
@@ -244,8 +246,13 @@ class Channel(ABC):
             if size >= LARGE_HAND_OVER_BYTES:
                 began_ns = min(began_ns, self._handed_over_ns)
                 limit_ns = MAX_SHARE_NS if queue.was_in_memory else MAX_READING_NS
-                if self._clock.monotonic_ns() - began_ns >= limit_ns:
+                if queue.is_brief or self._clock.monotonic_ns() - began_ns >= limit_ns:
                     left = 0
+
+    def _pump_later(self) -> None:
+        """Go on in the next turn of the event loop, and no earlier."""
+        self._goes_on_later = True
+        self._alarm.set_earlier(self._clock.monotonic_ns())
 
     def _hand_over(self, subscriber: Subscriber, count: int) -> int:
         """Give a subscriber up to `count` messages; their bytes, or NOTHING_TAKEN if the queue gave none."""
@@ -253,8 +260,9 @@ class Channel(ABC):
         queue, in_flight = self._queue, self._in_flight
         pieces: list[bytes | memoryview] = []
         size = taken = delivered = 0
-        while taken < count and size < MAX_HAND_OVER_BYTES:
-            span = queue.take(max_count=count - taken, max_bytes=MAX_HAND_OVER_BYTES - size)
+        max_bytes = BRIEF_BYTES if queue.is_brief else MAX_HAND_OVER_BYTES
+        while taken < count and size < max_bytes:
+            span = queue.take(max_count=count - taken, max_bytes=max_bytes - size)
             if span is None:
                 break
             taken += span.stop - span.start
@@ -452,7 +460,7 @@ class Channel(ABC):
         if due:
             self._queue.put_again(due)
         self._alarm.set(self._deferred.next_due_ns)
-        self.pump()
+        self._pump_now()
 
     # The channel as a whole.
 

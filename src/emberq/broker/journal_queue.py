@@ -34,10 +34,11 @@ from itertools import islice
 from emberq.base.clock import NS_PER_MS
 from emberq.base.compiled import mypyc_attr
 from emberq.base.timers import NEVER
-from emberq.broker.batch import Batch, Span, cut, published_shape
-from emberq.broker.layout import Lone, Published, Shape
-from emberq.broker.queue import UNREADABLE_RETRY_NS, Queue
+from emberq.broker.batch import MAX_BATCH_BYTES, Batch, Span, cut, pieces_of, published_shape
+from emberq.broker.layout import Lone, Published, Shape, start_of, sub_ends
+from emberq.broker.queue import BRIEF_BYTES, UNREADABLE_RETRY_NS, Queue
 from emberq.storage.error import JournalBusyError, JournalColdError, JournalError
+from emberq.storage.journal.commit import AwaitedSyncs
 from emberq.storage.journal.cursor import Cursor
 from emberq.storage.journal.journal import Journal
 from emberq.storage.journal.reader import ONE_BATCH, Chunk
@@ -56,6 +57,10 @@ BUSY_RETRY_NS = 5 * NS_PER_MS
 """When to go on with a search that the journal does in portions of a few milliseconds: others get half the time."""
 DISK_RETRY_NS = 20 * NS_PER_MS
 """When to look again for what another thread reads, should it not have told by then."""
+MAX_WAY_NS = 2 * NS_PER_MS
+"""For how long a queue that lags gives way to publishers, if there are always some that wait for a sync, ..."""
+TURN_NS = NS_PER_MS // 2
+"""... and for how long it goes on then, before it gives way again: it must not starve."""
 
 _log = logging.getLogger(__name__)
 
@@ -141,6 +146,11 @@ class JournalSource:
         return self._journal.read(offset, max_bytes=max_bytes, told=told)
 
     @property
+    def awaited_syncs(self) -> AwaitedSyncs:
+        """As `Journal.awaited_syncs`."""
+        return self._journal.awaited_syncs
+
+    @property
     def first_offset(self) -> int:
         """The oldest message that is kept."""
         return self._journal.first_offset
@@ -184,7 +194,9 @@ class JournalSource:
             self._recent_bytes -= recent.pop(next(iter(recent))).length
 
 
-def replayed_batches(batch: JournalBatch, start: int, stop: int) -> Iterator[JournaledBatch]:
+def replayed_batches(
+    batch: JournalBatch, start: int, stop: int, *, max_bytes: int = MAX_BATCH_BYTES
+) -> Iterator[JournaledBatch]:
     """The messages with offsets `start` to `stop` of a batch that was read."""
     first, last = start - batch.base_offset, stop - batch.base_offset
     if batch.times_ns is not None:
@@ -193,16 +205,17 @@ def replayed_batches(batch: JournalBatch, start: int, stop: int) -> Iterator[Jou
             offset = batch.base_offset + index
             yield replayed_batch(body, (len(body),), first_offset=offset, timestamp_ns=batch.times_ns[index])
         return
-    positions, ends = batch.positions, batch.ends
-    blob = bytes(batch.bodies[positions[first] : positions[last]])
-    if isinstance(ends, range):
-        piece_ends: Sequence[int] = ends[: last - first]
-    else:
-        piece_ends = [end - positions[first] for end in ends[first:last]]
-    offset = start
-    for piece, own_ends in cut(blob, piece_ends, first_id=start):
-        yield replayed_batch(piece, own_ends, first_offset=offset, timestamp_ns=batch.timestamp_ns)
-        offset += len(own_ends)
+    base = batch.positions[first]
+    ends = (
+        batch.ends[: last - first] if isinstance(batch.ends, range) else [end - base for end in batch.ends[first:last]]
+    )
+    for piece_start, piece_stop in pieces_of(ends, first_id=start, max_bytes=max_bytes):
+        yield replayed_batch(
+            bytes(batch.bodies[base + start_of(ends, piece_start) : base + ends[piece_stop - 1]]),
+            sub_ends(ends, piece_start, piece_stop),
+            first_offset=start + piece_start,
+            timestamp_ns=batch.timestamp_ns,
+        )
 
 
 # The queue.
@@ -224,6 +237,7 @@ class JournalQueue(Queue):
         max_bytes: int,
         end_offset: int,
         wall_ns: Callable[[], int],
+        monotonic_ns: Callable[[], int],
         defer: Callable[[Span, int], None],
         noted: Callable[[], None],
         wake: Callable[[], None],
@@ -233,6 +247,7 @@ class JournalQueue(Queue):
         self._max_count = max_count
         self._max_bytes = max_bytes
         self._wall_ns = wall_ns
+        self._monotonic_ns = monotonic_ns
         self._defer = defer
         self._noted = noted
         self._wake = wake
@@ -251,6 +266,8 @@ class JournalQueue(Queue):
         """Messages between position and end that are not acknowledged."""
         self._ahead_bytes = 0
         """Their bodies. Of those that came while the queue did not look, by the mean size of the journal's messages."""
+        self._gives_way_since_ns = NEVER
+        self._turn_end_ns = 0
         self._known_position = -1
         self._known_ns = NEVER
         """Of the last position for which it was asked, when its message was published."""
@@ -353,9 +370,30 @@ class JournalQueue(Queue):
 
     def take(self, *, max_count: int, max_bytes: int) -> Span | None:
         backend_depth = self.backend_depth
+        self.is_brief = backend_depth > 0 and self._source.awaited_syncs.are_expected
+        if self.is_brief and self._gives_way():
+            self.retry_ns = MAX_WAY_NS
+            return None
         span = self._take(max_count, max_bytes)
         self.was_in_memory = self.backend_depth == backend_depth
         return span
+
+    def _gives_way(self) -> bool:
+        """Whether publishers are first, who wait for a sync and want the event loop as soon as it has ended."""
+        awaited = self._source.awaited_syncs
+        if not awaited.are_any:
+            self._gives_way_since_ns = NEVER
+            return False
+        now_ns = self._monotonic_ns()
+        if now_ns < self._turn_end_ns:
+            return False
+        self._gives_way_since_ns = min(self._gives_way_since_ns, now_ns)
+        if now_ns - self._gives_way_since_ns < MAX_WAY_NS:
+            awaited.when_none(self._wake)
+            return True
+        self._gives_way_since_ns = NEVER
+        self._turn_end_ns = now_ns + TURN_NS
+        return False
 
     def _take(self, max_count: int, max_bytes: int) -> Span | None:
         self.retry_ns = UNREADABLE_RETRY_NS
@@ -446,7 +484,8 @@ class JournalQueue(Queue):
         cursor = self._cursor
         has_notes = any(_has_any(notes, start, stop) for notes in (cursor.attempts, cursor.due_ns))
         if not has_notes and batch.due_ns is None:
-            for piece in replayed_batches(batch, start, stop):
+            max_bytes = BRIEF_BYTES if self.is_brief else MAX_BATCH_BYTES  # frames are made for a whole piece at once
+            for piece in replayed_batches(batch, start, stop, max_bytes=max_bytes):
                 self._add_fresh(Span(piece, 0, piece.count))
             return
         now_ns = self._wall_ns()

@@ -113,6 +113,7 @@ class JournaledChannel(Channel):
             max_bytes=limits.mem_queue_bytes,
             end_offset=end_offset,
             wall_ns=clock.wall_ns,
+            monotonic_ns=clock.monotonic_ns,
             defer=self._defer_until,
             noted=self._cursor_changed,
             wake=self.pump,
@@ -127,6 +128,13 @@ class JournaledChannel(Channel):
 
     def _cursor_changed(self) -> None:
         self._acknowledger.changed()
+
+    def pump(self) -> None:
+        """As `Channel.pump`. If others are in a hurry, once in each turn of the event loop at most."""
+        if not self._messages.is_brief:
+            self._pump_now()
+        elif not self._goes_on_later:
+            self._pump_later()
 
     @property
     def low_water(self) -> int:

@@ -24,6 +24,8 @@ from emberq.wire.frame import WireMessage
 UNREADABLE_RETRY_NS = NS_PER_SECOND
 """When to read again after a read failed although there are messages: descriptors may have been short."""
 
+BRIEF_BYTES: Final = 32 * 1024
+
 ALL: Final = -1
 
 HealthReport = Callable[[str | None], None]
@@ -37,6 +39,8 @@ class Queue(ABC):
 
     was_in_memory = True
     """Whether what was last taken did not have to be read."""
+    is_brief = False
+    """Whether others are in a hurry: then a turn ends with one delivery of BRIEF_BYTES."""
     retry_ns = UNREADABLE_RETRY_NS
     """When to try again if nothing could be taken although messages wait."""
 

@@ -345,8 +345,11 @@ class KnownHead:
 
 
 def parse_length(digits: bytes) -> int:
-    """The value of a Content-Length, which the parser has checked. Python refuses thousands of digits, even zeros."""
-    return int(digits.lstrip(b"0") or b"0")
+    """The value of a Content-Length, which the parser has checked. Spaces may follow it.
+
+    Python refuses thousands of digits, even zeros.
+    """
+    return int(digits.rstrip(b" \t").lstrip(b"0") or b"0")
 
 
 class HeadCache:

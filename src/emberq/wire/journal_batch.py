@@ -335,9 +335,13 @@ def header_at(data: memoryview) -> BatchHeader:
     return BatchHeader._make(_HEADER.unpack_from(data))
 
 
-def decode(data: memoryview, header: BatchHeader, *, seed: int) -> JournalBatch:
-    """The batch in `data`, whose `header` has no fault and whose length is that of `data`. DamagedBatchError if not."""
-    check_crc(data, header, seed=seed)
+def decode(data: memoryview, header: BatchHeader, *, seed: int | None) -> JournalBatch:
+    """The batch in `data`, whose `header` has no fault and whose length is that of `data`. DamagedBatchError if not.
+
+    Without a seed its crc is not checked, because that has been done.
+    """
+    if seed is not None:
+        check_crc(data, header, seed=seed)
     return JournalBatch(data, header)
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.storage.journal.rig import JournalRig
+from tests.storage.journal.rig import JournalRig, OtherThread
+from tests.support.syncs import no_sync_is_expected
+
+__all__ = ["journals", "no_sync_is_expected", "other_thread"]
 
 
 @pytest.fixture
@@ -16,3 +19,8 @@ def journals(tmp_path: Path) -> Iterator[JournalRig]:
     made = JournalRig(tmp_path / "topic")
     yield made
     made.close()
+
+
+@pytest.fixture
+def other_thread() -> OtherThread:
+    return OtherThread()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from emberq.base.clock import NS_PER_SECOND, ManualClock
 from emberq.storage.error import SyncError
-from emberq.storage.journal.commit import Workers
+from emberq.storage.journal.commit import Work, Workers
 from emberq.storage.journal.journal import Journal, Stored
 from emberq.storage.journal.reader import Gap
 from emberq.storage.journal.segment import JournalConfig
@@ -131,3 +131,15 @@ def read_all(journal: Journal, *, offset: int = 0, max_bytes: int = MANY) -> tup
         gaps += chunk.gaps
         offset = chunk.next_offset
     return bodies, gaps
+
+
+class OtherThread:
+    """Work waits until the test lets it run."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Work] = []
+        self.workers = Workers(start_reading=self.waiting.append)
+
+    def run(self) -> None:
+        while self.waiting:
+            self.waiting.pop(0)()

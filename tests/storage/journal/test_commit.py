@@ -40,7 +40,8 @@ class Bench:
         self.journal: Journal = journals.open(**config)  # type: ignore[arg-type]
         self.thread = ManualExecutor()
         self.loop = ManualExecutor()
-        self.commit = GroupCommit(self.journal, workers=Workers(start=self.thread.start, hand_back=self.loop.start))
+        self.workers = Workers(start=self.thread.start, hand_back=self.loop.start)
+        self.commit = GroupCommit(self.journal, workers=self.workers)
         self.told: list[tuple[str, JournalSyncError | None]] = []
 
     def publish(self, name: str) -> None:
@@ -92,6 +93,41 @@ def test_the_next_sync_begins_before_those_are_told_whose_wait_is_over(bench: Be
     bench.publish("b")
     bench.sync()
     assert seen == [1]
+
+
+def test_a_sync_is_awaited_until_all_publishers_have_been_told(bench: Bench) -> None:
+    awaited = bench.workers.awaited_syncs
+    bench.publish("a")
+    awaited.when_none(lambda: bench.told.append(("replay", None)))
+    bench.publish("b")
+    bench.sync()
+    assert awaited.are_any
+    bench.sync()
+    assert not awaited.are_any
+    assert bench.told == [("a", None), ("b", None), ("replay", None)]
+    bench.publish("c")
+    bench.sync()
+    assert bench.told[3:] == [("c", None)]
+
+
+def test_a_sync_that_no_publisher_waits_for_is_not_awaited(bench: Bench) -> None:
+    bench.journals.append(bench.journal, b"a")
+    bench.commit.request()
+    assert not bench.workers.awaited_syncs.are_any
+    bench.publish("b")
+    assert bench.workers.awaited_syncs.are_any
+    bench.sync()
+    bench.sync()
+    assert not bench.workers.awaited_syncs.are_any
+
+
+def test_a_publisher_who_publishes_when_told_is_waited_for_too(bench: Bench) -> None:
+    stored = bench.journals.append(bench.journal, b"a")
+    bench.commit.when_synced(stored.next_offset, lambda _: bench.publish("b"))
+    bench.sync()
+    assert bench.workers.awaited_syncs.are_any
+    bench.sync()
+    assert not bench.workers.awaited_syncs.are_any
 
 
 def test_what_is_synced_already_is_told_at_once(bench: Bench) -> None:

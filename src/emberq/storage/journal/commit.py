@@ -23,11 +23,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from emberq.base.file import OS_FILES, Files
+from emberq.base.file import OS_FILES, SYNCS, Files
 from emberq.storage.error import JournalSyncError, os_error_text
 from emberq.storage.journal.segment import MAX_UNSYNCED_SEGMENTS, DescriptorCache, Segment
 
@@ -40,6 +40,46 @@ Told = Callable[[JournalSyncError | None], None]
 
 def _run_here(work: Work) -> None:
     work()
+
+
+class AwaitedSyncs:
+    """Counts the journals that have publishers waiting for the disk. One for all that share an event loop.
+
+    What can wait, such as a replay, gives way to them: then the loop is free at the moment the sync ends.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._told: dict[Work, None] = {}
+
+    @property
+    def are_any(self) -> bool:
+        return self._count > 0
+
+    @property
+    def are_expected(self) -> bool:
+        """Whether there are any, or were lately."""
+        return SYNCS.are_expected
+
+    def begin(self) -> None:
+        self._count += 1
+        SYNCS.begin()
+
+    def end(self) -> None:
+        assert self._count > 0
+        self._count -= 1
+        SYNCS.end()
+
+    def when_none(self, told: Work) -> None:
+        """Call this once when there are none any more, however often it was asked for meanwhile."""
+        self._told[told] = None
+
+    def tell(self) -> None:
+        """Publishers have been told: call the others, if there are no more."""
+        if not self._count and self._told:
+            waiting, self._told = self._told, {}
+            for told in waiting:
+                told()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +97,8 @@ class Workers:
     """In the thread that removes files, one thing after the other."""
     hand_back: Callable[[Work], object] = _run_here
     """In the journals' own thread. Called from any."""
+    awaited_syncs: AwaitedSyncs = field(default_factory=AwaitedSyncs)
+    """Of all journals whose work is done there."""
 
 
 class CommitJob:
@@ -150,6 +192,7 @@ class GroupCommit:
         self._waiting: list[tuple[int, Told]] = []
         self._running = False
         self._asked_again = False  # whether a sync was requested while one was running
+        self._is_counted = False  # among the awaited syncs
 
     @property
     def is_idle(self) -> bool:
@@ -164,6 +207,7 @@ class GroupCommit:
             told(self._journal.failure)
         else:
             self._waiting.append((offset, told))
+            self._count_awaited()
             self.request()
 
     def request(self) -> None:
@@ -173,7 +217,7 @@ class GroupCommit:
             return
         self._begin()
         if not self._running:
-            _tell(self._take_ended())
+            self._tell(self._take_ended())
 
     def _begin(self) -> None:
         """Begin a sync, unless everything is on the disk or the journal takes no more."""
@@ -198,7 +242,7 @@ class GroupCommit:
             self._begin()  # before the callbacks, so that the disk does not wait for them
             if not self._running:
                 ended += self._take_ended()
-        _tell(ended)
+        self._tell(ended)
 
     def _take_ended(self) -> list[tuple[Told, JournalSyncError | None]]:
         """Remove the callbacks whose wait is over; each with what it is called with."""
@@ -214,10 +258,18 @@ class GroupCommit:
                 self._waiting.append((offset, told))
         return ended
 
+    def _tell(self, ended: list[tuple[Told, JournalSyncError | None]]) -> None:
+        self._count_awaited()
+        for told, failure in ended:
+            told(failure)
+        self._workers.awaited_syncs.tell()
 
-def _tell(ended: list[tuple[Told, JournalSyncError | None]]) -> None:
-    for told, failure in ended:
-        told(failure)
+    def _count_awaited(self) -> None:
+        is_awaited = bool(self._waiting)
+        if is_awaited != self._is_counted:
+            self._is_counted = is_awaited
+            awaited = self._workers.awaited_syncs
+            (awaited.begin if is_awaited else awaited.end)()
 
 
 class Durability:

@@ -31,8 +31,9 @@ from uuid import UUID
 from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import JournalError, JournalOpenError, JournalSyncError, JournalWriteError, os_error_text
-from emberq.storage.journal.commit import CommitJob, Durability, Workers
-from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView, ReadAhead
+from emberq.storage.journal.commit import AwaitedSyncs, CommitJob, Durability, Workers
+from emberq.storage.journal.read_ahead import ReadAhead
+from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView
 from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
 from emberq.storage.journal.recovery import save as save_identity
 from emberq.storage.journal.retention import Retention
@@ -110,6 +111,8 @@ class Journal:
         self._fs = fs
         self._closed = False
         self._workers = workers
+        self.awaited_syncs = AwaitedSyncs() if workers is None else workers.awaited_syncs
+        """Those to which a channel that reads much gives way."""
         self._adopt(recovered)
 
     def _adopt(self, recovered: Recovered) -> None:
@@ -130,7 +133,11 @@ class Journal:
             self._segments, directory=self._directory, config=config, workers=workers or Workers(), fs=self._fs
         )
         self._reader = JournalReader(self._segments)
-        self._ahead = None if workers is None else ReadAhead(self._reader, workers=workers, fs=self._fs.patient)
+        self._ahead = (
+            None
+            if workers is None
+            else ReadAhead(self._reader, seed=self._segments.seed, workers=workers, fs=self._fs.patient)
+        )
         self._producers = recovered.producers
         self._segments.active.sync_journal = self._sync_before_closing
         self._segments.active.is_unsynced = False

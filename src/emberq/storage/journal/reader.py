@@ -10,16 +10,7 @@ searches for a caller that can wait go there. A channel cannot wait. If the inde
 hides the next batch among very many places where one may begin, a JournalBusyError tells it to come again. The index is
 made anew meanwhile, by another thread; the search goes on where it was, a portion at a time.
 
-And a replay of gigabytes must not hold up others, who wait for their turn of the event loop and for the disk. So a
-channel that lags reads only what is in memory. What is not, `ReadAhead` has another thread bring there, and what
-follows, too:
-
-    loop                   | read A, deliver A   || read B, deliver B   || read C, deliver C   ...
-    thread     | bring A |   | bring B, C |         | bring D |            | bring E |         ...
-
-It is two parts ahead: then a sync to which it gives way, or a turn of the loop that comes late, holds up only one of
-the two. The thread only waits for the disk. Checking and decoding there would hold the interpreter, for which the loop
-and its publishers would wait again and again.
+And a channel reads only what is in memory, or what another thread has read for it: see `read_ahead`.
 
 Damage is never passed over silently: it is logged once, counted, and handed to the caller as a `Gap`. A file that
 cannot be opened is something else, and an OSError.
@@ -28,15 +19,12 @@ cannot be opened is something else, and an OSError.
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from emberq.base.file import PATIENT_BYTES, Files
 from emberq.storage.error import ColdPart, JournalBusyError, JournalColdError, JournalError, os_error_text
-from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.scan import BLOCK_BYTES, Damage, Scan, UnfinishedSearch
 from emberq.storage.journal.segment import BatchPlace, Segment
 from emberq.storage.journal.segments import Segments
@@ -82,6 +70,16 @@ ONE_BATCH = 1
 """As `max_bytes`: no batch is so small, and the first is read whatever its size."""
 
 
+class LoadedPart(NamedTuple):
+    """A stretch of a segment's file that has been read."""
+
+    path: Path
+    position: int
+    block: bytes
+    checked_bytes: int
+    """The batches within so many bytes have been checked."""
+
+
 class Extent(NamedTuple):
     """A stretch of a segment's file that holds whole batches and nothing else."""
 
@@ -105,10 +103,11 @@ class JournalReader:
         self._places: dict[int, tuple[int, BatchPlace]] = {}
         """Where reads ended, by offset, each with the base offset of its segment; the oldest first."""
 
-    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
+    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True, loaded: LoadedPart | None = None) -> Chunk:
         """The batches from the one that holds `offset` on: at least one, then as many as fit into `max_bytes`.
 
         JournalBusyError if they are to be read later; unless it `may_wait`, JournalColdError if they are not in memory.
+        They need not be read if they are in what is `loaded` already.
         """
         segments = self._segments
         if offset >= segments.next_offset:
@@ -124,7 +123,9 @@ class JournalReader:
         if not may_wait:
             _refuse(self._cold_way_to(segment, offset))
         scan = self._resumed(self._scan_from(segment, offset, block_bytes=max_bytes), segment)
-        if not may_wait:
+        if loaded is not None and (loaded.path, loaded.position) == (segment.path, scan.position):
+            scan.preload(loaded.block, checked_bytes=loaded.checked_bytes)
+        if not may_wait and not scan.next_is_loaded():
             _refuse(self._cold_part_at(segment, scan.position, max_bytes=max_bytes))
         batches: list[JournalBatch] = []
         while not batches or scan.next_is_loaded():
@@ -147,6 +148,13 @@ class JournalReader:
 
     def cold_part(self, offset: int, *, max_bytes: int) -> ColdPart | None:
         """What a read that goes on at `offset` would wait for; None if that is in memory, or not known."""
+        part = self.part_at(offset, max_bytes=max_bytes)
+        if part is None:
+            return None
+        return self._cold_part_at(self._segments.holding(offset), part.position, max_bytes=max_bytes)
+
+    def part_at(self, offset: int, *, max_bytes: int) -> ColdPart | None:
+        """The next `max_bytes` of a read that goes on at `offset`, in memory or not; None if it is not known where."""
         segments = self._segments
         if offset >= segments.next_offset:
             return None
@@ -154,7 +162,7 @@ class JournalReader:
         base_offset, place = self._places.get(offset, (segment.base_offset, segment.start))
         if base_offset != segment.base_offset or place.offset != offset:
             return None
-        return self._cold_part_at(segment, place.position, max_bytes=max_bytes)
+        return ColdPart(segment.path, place.position, min(max_bytes, segment.size_bytes - place.position))
 
     def _cold_way_to(self, segment: Segment, offset: int) -> ColdPart | None:
         """What is searched for the batch that holds `offset`, if not all of it is in memory."""
@@ -362,10 +370,10 @@ class JournalView(JournalReader):
         """The oldest offset that was kept."""
         return self._segments.first.base_offset
 
-    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True) -> Chunk:
+    def read(self, offset: int, *, max_bytes: int, may_wait: bool = True, loaded: LoadedPart | None = None) -> Chunk:
         """As `JournalReader.read`. JournalError if a file cannot be read at all, or is gone."""
         with self._failing_as_journal_error():
-            return super().read(offset, max_bytes=max_bytes, may_wait=may_wait)
+            return super().read(offset, max_bytes=max_bytes, may_wait=may_wait, loaded=loaded)
 
     def located(self, offset: int, *, max_bytes: int) -> Extent | None:
         """As `JournalReader.locate`, up to what was on the disk. JournalError as for `read`."""
@@ -388,97 +396,6 @@ class JournalView(JournalReader):
             yield
         except OSError as error:
             raise JournalError(os_error_text("read", self._directory, error)) from error
-
-
-# Reading ahead.
-
-PARTS_AHEAD = 2
-"""How many reads ahead of the channel the other thread is."""
-MAX_BROUGHT = 16
-"""Parts that were brought into memory and not read since: the channel has gone, or was sent elsewhere."""
-
-
-class ReadAhead:
-    """Has another thread bring into memory what channels read next. Owned by the journal; all but `_work` runs there.
-
-    The other thread opens files by `fs`.
-    """
-
-    def __init__(self, reader: JournalReader, *, workers: Workers, fs: Files) -> None:
-        self._reader = reader
-        self._workers = workers
-        self._fs = fs
-        self._wanted: dict[int, ColdPart] = {}
-        """What to bring, by the offset that is read there; the first first. That one is under way if `_is_reading`."""
-        self._told: dict[int, dict[Callable[[], None], None]] = {}
-        """Which channels wait for it."""
-        self._is_reading = False
-        self._brought: dict[int, ColdPart] = {}
-        """What was brought and not read since, by offset; the oldest first."""
-
-    def read(self, offset: int, *, max_bytes: int, told: Callable[[], None]) -> Chunk:
-        """As `JournalReader.read`. JournalColdError if it is not in memory; `told` is called when it is."""
-        brought = self._brought.pop(offset, None)
-        try:
-            chunk = self._reader.read(offset, max_bytes=max_bytes, may_wait=False)
-        except JournalColdError as cold:
-            if brought is None or not brought.holds(cold.part):
-                self._want(offset, cold.part)
-                if offset in self._wanted:  # else there is no other thread, and it was brought at once
-                    self._told.setdefault(offset, {})[told] = None
-                    raise
-            # Else it cannot be read, or memory is so short that it has gone again. The channel has waited long enough.
-            chunk = self._reader.read(offset, max_bytes=max_bytes)
-        if chunk.batches and max_bytes > ONE_BATCH:
-            following = self._reader.cold_part(chunk.next_offset, max_bytes=PARTS_AHEAD * max_bytes)
-            if following is not None and chunk.next_offset not in self._brought:
-                self._want(chunk.next_offset, following)
-        return chunk
-
-    def _want(self, offset: int, part: ColdPart) -> None:
-        self._wanted.setdefault(offset, part)
-        self._go_on()
-
-    def _go_on(self) -> None:
-        if not self._is_reading and self._wanted:
-            self._is_reading = True
-            offset, part = next(iter(self._wanted.items()))
-            self._workers.start_reading(lambda: self._work(offset, part))
-
-    def _work(self, offset: int, part: ColdPart) -> None:
-        """In the other thread."""
-        try:
-            with suppress(OSError):  # the channel meets it when it reads there
-                self._bring(part)
-        finally:
-            self._workers.hand_back(lambda: self._done(offset))
-
-    def _bring(self, part: ColdPart) -> None:
-        fd = self._fs.open(part.path, os.O_RDONLY)
-        try:
-            end = part.position + part.length
-            for position in range(part.position, end, PATIENT_BYTES):
-                size = min(PATIENT_BYTES, end - position)
-                if not self._fs.is_in_memory(fd, size, position):
-                    self._fs.read(fd, size, position)
-        finally:
-            self._fs.close(fd)
-
-    def _done(self, offset: int) -> None:
-        self._is_reading = False
-        part = self._wanted.pop(offset, None)
-        if part is not None:  # else it was given up meanwhile
-            self._brought[offset] = part
-            if len(self._brought) > MAX_BROUGHT:
-                del self._brought[next(iter(self._brought))]
-        self._go_on()
-        for told in self._told.pop(offset, ()):
-            told()
-
-    def give_up(self) -> None:
-        """The journal is closed, or another one takes its place."""
-        self._wanted.clear()
-        self._told.clear()
 
 
 def _refuse(cold: ColdPart | None) -> None:

@@ -114,6 +114,7 @@ class Scan:
         self._block_data = b""  # a part of the file
         self._block = memoryview(self._block_data)
         self._block_start = 0  # where in the file it begins
+        self._checked_end = 0  # up to here its batches have been checked
         self._unreadable: set[int] = set()  # where pieces begin that the disk could not read
         self.max_portions: int | None = None
         """If it is set, `next` does so much of a search and then raises UnfinishedSearch; else it ends each search."""
@@ -123,6 +124,13 @@ class Scan:
     def use(self, fd: int) -> None:
         """Go on with another descriptor of the same file."""
         self._fd = fd
+
+    def preload(self, block: bytes, *, checked_bytes: int) -> None:
+        """Begin with this block, which was read at `position`. The batches in its first bytes have been checked."""
+        self._block_data = block
+        self._block = memoryview(block)
+        self._block_start = self.position
+        self._checked_end = self.position + checked_bytes
 
     def __iter__(self) -> Iterator[JournalBatch | Damage]:
         while (found := self.next()) is not None:
@@ -187,7 +195,8 @@ class Scan:
 
     def _batch_at(self, position: int) -> JournalBatch:
         header = self._header_at(position)
-        return decode(self._loaded(position, header.length), header, seed=self._seed)
+        is_checked = position + header.length <= self._checked_end
+        return decode(self._loaded(position, header.length), header, seed=None if is_checked else self._seed)
 
     def _loaded(self, position: int, size_bytes: int) -> memoryview:
         """These bytes of the file. DamagedBatchError if it ends before."""
