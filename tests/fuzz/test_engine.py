@@ -225,6 +225,7 @@ def test_a_bystander_that_gets_no_answer_twice_is_a_finding(
     times: int, is_finding: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(stage, "LAST_PATIENCE_S", 1.0)
     target, oracle = SilentLookupd(times), Oracle()
     with oracle.watching(), target.opened():
         verdict = oracle.judge(target, b"  V1PING\n")
