@@ -32,8 +32,7 @@ from emberq.base.clock import Clock
 from emberq.base.file import OS_FILES, Files
 from emberq.storage.error import JournalError, JournalOpenError, JournalSyncError, JournalWriteError, os_error_text
 from emberq.storage.journal.commit import AwaitedSyncs, CommitJob, Durability, Workers
-from emberq.storage.journal.read_ahead import ReadAhead
-from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView
+from emberq.storage.journal.reader import Chunk, Extent, Gap, JournalReader, JournalView, ReadAhead
 from emberq.storage.journal.recovery import RESERVED_COUNT, JournalIdentity, Recovered, RecoveryReport, recover
 from emberq.storage.journal.recovery import save as save_identity
 from emberq.storage.journal.retention import Retention

@@ -14,7 +14,7 @@ from emberq.base.file import OS_FILES, SYNCS, OsFiles, PatientFiles
 from emberq.storage.error import JournalColdError
 from emberq.storage.journal.commit import Workers
 from emberq.storage.journal.journal import Journal
-from emberq.storage.journal.read_ahead import LARGE_BATCH_BYTES, MAX_BROUGHT, MAX_LOADED_BYTES
+from emberq.storage.journal.reader import LARGE_BATCH_BYTES, MAX_BROUGHT, MAX_LOADED_BYTES
 from tests.storage.journal.rig import MANY, JournalRig, OtherThread, bodies_of, flip, open_files
 
 
