@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Self
 
+from tests.support.fork_server import ForkedProcess
 from tests.support.waiting import PATIENCE_S, wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqadmin")
 LISTENING = re.compile(r"HTTP: listening on (127\.0\.0\.1:\d+)")
 AT_SHORT_INTERVALS = ("--live-interval=200ms", "--history-interval=1s")
 """So that tests need not wait for figures."""
@@ -23,9 +21,9 @@ class AdminProcess:
     def __init__(self, *flags: str, log_path: Path) -> None:
         self._log_path = log_path
         self._address = ""  # known once it listens
-        arguments = [*COMMAND, "--http-address=127.0.0.1:0", *AT_SHORT_INTERVALS, *flags]
+        arguments = ["nsqadmin", "--http-address=127.0.0.1:0", *AT_SHORT_INTERVALS, *flags]
         with log_path.open("wb") as log:
-            self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
+            self._process = ForkedProcess(*arguments, stdout=log, stderr=log)
 
     def __enter__(self) -> Self:
         wait_until(self._is_listening_or_gone)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
+from tests.support.fork_server import ForkedProcess
 from tests.support.http_client import Answer
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -106,7 +107,7 @@ class ClosedCluster:
 
     def run_to_its_end(self, daemon: str, *flags: str) -> subprocess.CompletedProcess[str]:
         """The daemon with its configuration file and a flag that ends it at once."""
-        command = [*_command(daemon), f"--config={self.config(daemon)}", *flags]
+        command = [sys.executable, "-m", "emberq.cli.main", daemon, f"--config={self.config(daemon)}", *flags]
         return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
     @contextmanager
@@ -114,8 +115,7 @@ class ClosedCluster:
         """The daemon, until it is told to stop."""
         log_path = self.logs[daemon] = self.folder / f"{daemon}.log"
         with log_path.open("wb") as log:
-            command = [*_command(daemon), f"--config={self.config(daemon)}", *flags]
-            process = subprocess.Popen(command, stdout=log, stderr=log)
+            process = ForkedProcess(daemon, f"--config={self.config(daemon)}", *flags, stdout=log, stderr=log)
         try:
             wait_until(lambda: process.poll() is not None or set(listeners) <= set(self._listening(daemon)))
             assert process.poll() is None, log_path.read_text()
@@ -130,10 +130,6 @@ class ClosedCluster:
 
     def _listening(self, daemon: str) -> dict[str, str]:
         return dict(LISTENING.findall(self.logs[daemon].read_text()))
-
-
-def _command(daemon: str) -> list[str]:
-    return [sys.executable, "-m", "emberq.cli.main", daemon]
 
 
 def prepared(folder: Path) -> ClosedCluster:

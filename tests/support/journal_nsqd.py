@@ -17,10 +17,10 @@ from typing import Any, Self
 from urllib.parse import urlencode
 
 from emberq.embedded import EmbeddedThread
+from tests.support.fork_server import ForkedProcess
 from tests.support.held_port import hold_port
 from tests.support.waiting import wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 TRIMS_OFTEN = """
 import sys
 from emberq.broker import journaled_topic
@@ -90,7 +90,7 @@ class JournalNsqdProcess(JournalNsqd):
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder = folder
         self._flags = flags or ("--journal",)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._ports = ExitStack()  # held while it is down, too
         self.tcp_port, self.http_port = (self._ports.enter_context(hold_port()) for _ in range(2))
         self.data_path = folder / "data"
@@ -108,11 +108,13 @@ class JournalNsqdProcess(JournalNsqd):
     def start(self) -> None:
         """Start it and wait until it answers."""
         listen = [f"--tcp-address=127.0.0.1:{self.tcp_port}", f"--http-address={self.http}"]
-        has_retention = any(flag.startswith("--journal-retention") for flag in self._flags)
-        command = (sys.executable, "-c", TRIMS_OFTEN, "nsqd") if has_retention else COMMAND
-        arguments = [*command, *listen, "--broadcast-address=127.0.0.1", f"--data-path={self.data_path}"]
+        flags = [*listen, "--broadcast-address=127.0.0.1", f"--data-path={self.data_path}", *self._flags]
         with (self._folder / "log").open("ab") as log:
-            self._process = subprocess.Popen([*arguments, *self._flags], stdout=log, stderr=log)
+            if any(flag.startswith("--journal-retention") for flag in flags):
+                command = [sys.executable, "-c", TRIMS_OFTEN, "nsqd", *flags]
+                self._process = subprocess.Popen(command, stdout=log, stderr=log)
+            else:
+                self._process = ForkedProcess("nsqd", *flags, stdout=log, stderr=log)
         wait_until(self._answers, timeout_s=START_TIMEOUT_S)
 
     def kill(self) -> None:

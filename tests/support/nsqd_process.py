@@ -17,24 +17,24 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.fork_server import ForkedProcess
 from tests.support.held_port import hold_ports
 from tests.support.raw_client import Client
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.worked_time import worked_s
 
-COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqd")
 LISTENING = re.compile(r"TCP: listening on 127\.0\.0\.1:(\d+)")
 
 
 def _arguments(data_path: Path, flags: Sequence[str]) -> list[str]:
     listen = ["--tcp-address=127.0.0.1:0", "--http-address="]
-    return [*COMMAND, *listen, f"--data-path={data_path}", *flags]
+    return ["nsqd", *listen, f"--data-path={data_path}", *flags]
 
 
 def run_nsqd_to_its_end(*flags: str, data_path: Path) -> subprocess.CompletedProcess[str]:
     """Run an nsqd that is expected to refuse to start."""
-    arguments = _arguments(data_path, flags)
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    command = (sys.executable, "-m", "emberq.cli.main", *_arguments(data_path, flags))
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 class NsqdProcess:
@@ -45,7 +45,7 @@ class NsqdProcess:
         self._log_path = log_path
         self._clients: list[Client] = []
         with log_path.open("wb") as log:
-            self._process = subprocess.Popen(_arguments(data_path, flags), stdout=log, stderr=log)
+            self._process = ForkedProcess(*_arguments(data_path, flags), stdout=log, stderr=log)
         self.tcp_port = 0  # known once it listens
         self._held_ports = ExitStack()  # for a successor
 

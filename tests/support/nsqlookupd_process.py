@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
-import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.fork_server import ForkedProcess
 from tests.support.held_port import hold_ports
 from tests.support.http_client import HttpClient
 from tests.support.waiting import PATIENCE_S, wait_until
 from tests.support.worked_time import worked_s
 
-COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsqlookupd")
 LISTENING = re.compile(r"\b(TCP|HTTP)S?: listening on 127\.0\.0\.1:(\d+)")
 
 
@@ -34,9 +32,9 @@ class NsqlookupdProcess:
         self._log_path = log_path
         self._held_ports = ExitStack()  # for a successor
         listen = [f"--tcp-address=127.0.0.1:{tcp_port}", f"--http-address=127.0.0.1:{http_port}"]
-        arguments = [*COMMAND, *listen, "--broadcast-address=127.0.0.1", *flags]
+        arguments = ["nsqlookupd", *listen, "--broadcast-address=127.0.0.1", *flags]
         with log_path.open("wb") as log:
-            self._process = subprocess.Popen(arguments, stdout=log, stderr=log)
+            self._process = ForkedProcess(*arguments, stdout=log, stderr=log)
 
     def __enter__(self) -> Self:
         wait_until(lambda: self._is_listening or self._process.poll() is not None)

@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from types import TracebackType
 from typing import IO, Self
 
+from tests.support.fork_server import DEVNULL, PIPE, ForkedProcess, run_forked
 from tests.support.waiting import PATIENCE_S
-
-
-def _command(tool: str, flags: tuple[str, ...]) -> list[str]:
-    return [sys.executable, "-m", "emberq.cli.main", tool, *flags]
 
 
 def run_tool(tool: str, *flags: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     """Run a tool to its end; `typed` is its standard input."""
-    return subprocess.run(_command(tool, flags), input=typed, capture_output=True, timeout=PATIENCE_S, check=False)
+    return run_forked(tool, *flags, typed=typed)
 
 
 class ToolProcess:
     """A tool that runs until it is told to stop. Its standard input stays open; `errors` gets its log."""
 
     def __init__(self, tool: str, *flags: str, errors: IO[bytes] | None = None) -> None:
-        self.process = subprocess.Popen(
-            _command(tool, flags),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if errors is None else errors,
+        self.process = ForkedProcess(
+            tool, *flags, stdin=PIPE, stdout=PIPE, stderr=DEVNULL if errors is None else errors
         )
 
     def __enter__(self) -> Self:
@@ -37,9 +30,9 @@ class ToolProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate(timeout=PATIENCE_S)
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        self.process.close()
 
     def write(self, data: bytes) -> None:
         """To its standard input, at once."""

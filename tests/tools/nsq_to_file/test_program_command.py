@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import subprocess
-import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,15 +18,16 @@ import pytest
 
 from emberq.base.clock import NS_PER_SECOND
 from tests.support.embedded import Broker
+from tests.support.fork_server import PIPE, ForkedProcess, run_forked
 from tests.support.waiting import PATIENCE_S, wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsq_to_file")
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
 
 
 def nsq_to_file(*flags: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    return subprocess.run([*COMMAND, *flags], check=False, capture_output=True, text=True, timeout=PATIENCE_S)
+    done = run_forked("nsq_to_file", *flags)
+    return subprocess.CompletedProcess(flags, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 class Running:
@@ -35,15 +35,15 @@ class Running:
 
     def __init__(self, broker: Broker, folder: Path, *flags: str) -> None:
         arguments = [f"--nsqd-tcp-address={broker.tcp_address}", f"--output-dir={folder}", "--topic=t", *flags]
-        self.process = subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.PIPE, text=True)
+        self.process = ForkedProcess("nsq_to_file", *arguments, stderr=PIPE)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate(timeout=PATIENCE_S)
+        self.process.kill()
+        self.process.wait(PATIENCE_S)
+        self.process.close()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Send a signal; exit status and log."""
@@ -51,8 +51,8 @@ class Running:
         return self.wait()
 
     def wait(self) -> tuple[int, str]:
-        _, log = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, log
+        assert self.process.stderr is not None
+        return self.process.wait(PATIENCE_S), self.process.stderr.read().decode()
 
 
 def size_of(folder: Path) -> int:
