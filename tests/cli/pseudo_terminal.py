@@ -8,12 +8,11 @@ import pty
 import select
 import signal
 import struct
-import subprocess
 import termios
 import time
-from collections.abc import Sequence
 from typing import Any, Self
 
+from tests.support.fork_server import ForkedProcess
 from tests.support.waiting import PATIENCE_S
 
 ENTER_SECOND_SCREEN = b"\x1b[?1049h"
@@ -21,22 +20,22 @@ LEAVE_SECOND_SCREEN = b"\x1b[?1049l"
 
 
 class PseudoTerminal:
-    """A command in a terminal of its own; a context manager that ends it if it still runs."""
+    """A command of emberq in a terminal of its own; a context manager that ends it if it still runs."""
 
-    def __init__(self, command: Sequence[str], *, columns: int = 80, lines: int = 24) -> None:
+    def __init__(self, *words: str, columns: int = 80, lines: int = 24) -> None:
         self._master, self._slave = pty.openpty()
         self._set_size(columns, lines)
         self.modes_before: list[Any] = termios.tcgetattr(self._slave)
         environment = os.environ | {"TERM": "xterm-256color"}
         for name in ("COLUMNS", "LINES", "NO_COLOR"):
             environment.pop(name, None)
-        self.process = subprocess.Popen(
-            command,
+        self.process = ForkedProcess(
+            *words,
             stdin=self._slave,
             stdout=self._slave,
             stderr=self._slave,
-            env=environment,
-            start_new_session=True,
+            environment=environment,
+            is_alone=True,
         )
         self.drawn = b""
         """All that the command wrote so far."""
@@ -45,8 +44,7 @@ class PseudoTerminal:
         return self
 
     def __exit__(self, *_raised: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
+        self.process.kill()
         self.process.wait()
         os.close(self._master)
         os.close(self._slave)
@@ -81,7 +79,7 @@ class PseudoTerminal:
             assert time.monotonic() < deadline, "the command did not end"
             self._read(timeout_s=0.01)
         self._read(timeout_s=0.01)
-        return self.process.returncode
+        return self.process.wait()
 
     def _read(self, *, timeout_s: float) -> None:
         while select.select([self._master], [], [], timeout_s)[0]:

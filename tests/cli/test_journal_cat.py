@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -42,9 +41,7 @@ def test_json_tells_offsets_and_times(folder: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_terminal_gets_lines_in_which_bodies_do_no_harm(folder: Path) -> None:
-    with PseudoTerminal(
-        [sys.executable, "-m", "emberq.cli.main", "journal", "cat", str(folder)], columns=100
-    ) as terminal:
+    with PseudoTerminal("journal", "cat", str(folder), columns=100) as terminal:
         assert terminal.await_end() == 0
     drawn = terminal.drawn.decode()
     assert "2023-11-14T22:13:20.000" in drawn

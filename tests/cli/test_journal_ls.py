@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +49,7 @@ def test_without_a_path_journals_are_looked_for_in_and_below_this_folder(
 def test_a_terminal_gets_a_table(tmp_path: Path) -> None:
     make_journal(tmp_path, "orders", [b"a", b"b"], channels={"mail": 1, "bills": 2})
     make_journal(tmp_path, "quiet")
-    with PseudoTerminal(
-        [sys.executable, "-m", "emberq.cli.main", "journal", "ls", str(tmp_path)], columns=120
-    ) as terminal:
+    with PseudoTerminal("journal", "ls", str(tmp_path), columns=120) as terminal:
         assert terminal.await_end() == 0
     drawn = terminal.drawn.decode()
     for shown in ("TOPIC", "orders", "mail", "bills", "quiet", "LAG"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -62,9 +61,7 @@ def test_json_tells_findings_and_the_result(tmp_path: Path, capsys: pytest.Captu
 
 def test_a_terminal_sees_a_bar(tmp_path: Path) -> None:
     folder = make_journal(tmp_path, "orders", *([b"x" * 1_000_000] for _ in range(4)))
-    with PseudoTerminal(
-        [sys.executable, "-m", "emberq.cli.main", "journal", "verify", str(folder)], columns=120
-    ) as terminal:
+    with PseudoTerminal("journal", "verify", str(folder), columns=120) as terminal:
         assert terminal.await_end() == 0
     drawn = terminal.drawn.decode()
     assert "orders.journal (MB)" in drawn

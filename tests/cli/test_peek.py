@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -46,8 +45,8 @@ def test_as_many_as_asked_for_are_shown_and_found_through_nsqlookupd(
 
 
 def test_a_terminal_gets_a_table_in_which_bodies_do_no_harm(address: str) -> None:
-    command = [sys.executable, "-m", "emberq.cli.main", "peek", "t", "c", f"--nsqd-http-address={address}"]
-    with PseudoTerminal(command, columns=100) as terminal:
+    command = ("peek", "t", "c", f"--nsqd-http-address={address}")
+    with PseudoTerminal(*command, columns=100) as terminal:
         assert terminal.await_end() == 0
     drawn = terminal.drawn.decode()
     assert "PUBLISHED" in drawn

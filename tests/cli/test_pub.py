@@ -144,7 +144,7 @@ def test_an_nsqd_that_wants_tls_is_believed_if_its_authority_is(tmp_path: Path, 
 
 def test_nothing_is_drawn_into_the_line_that_is_being_typed(nsq: EmbeddedThread) -> None:
     address = f"--nsqd-tcp-address={nsq.nsqd_tcp_addresses[0]}"
-    with PseudoTerminal([sys.executable, "-m", "emberq.cli.main", "pub", "t", address]) as terminal:
+    with PseudoTerminal("pub", "t", address) as terminal:
         terminal.await_drawn("Ctrl-D ends\r\n")  # or what is typed might be echoed before the end of the line
         for line in ("one", "two"):
             terminal.press(f"{line}\n")

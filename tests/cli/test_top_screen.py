@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +13,7 @@ from tests.support.cluster_rig import channel_entry, topic_entry
 from tests.support.embedded import create
 from tests.support.recording_daemon import RecordingDaemon
 
-COMMAND = (sys.executable, "-m", "emberq.cli.main", "top", "--interval=100ms")
+COMMAND = ("top", "--interval=100ms")
 INFO = {"broadcast_address": "127.0.0.1", "hostname": "h", "http_port": 4151, "tcp_port": 4150, "version": "1.3.0"}
 CLEAR = b"\x1b[2J"
 
@@ -24,7 +23,7 @@ def terminal(nsq: EmbeddedThread) -> Iterator[PseudoTerminal]:
     """`emberq top`, showing topic `clicks` and `orders`."""
     create(nsq, "clicks", "archive")
     create(nsq, "orders", "mail")
-    with PseudoTerminal([*COMMAND, f"--nsqd-http-address={nsq.nsqd_http_addresses[0]}"]) as running:
+    with PseudoTerminal(*COMMAND, f"--nsqd-http-address={nsq.nsqd_http_addresses[0]}") as running:
         running.await_drawn("archive")
         yield running
 
@@ -73,7 +72,7 @@ def test_an_nsqd_that_goes_down_is_shown_and_so_is_its_return() -> None:
     answers = {"/info": INFO, "/stats": {"topics": [topic_entry("t", channel_entry("c"))]}}
     with (
         RecordingDaemon("nsqd", answers, []) as nsqd,
-        PseudoTerminal([*COMMAND, f"--nsqd-http-address={nsqd.address}"]) as terminal,
+        PseudoTerminal(*COMMAND, f"--nsqd-http-address={nsqd.address}") as terminal,
     ):
         terminal.await_drawn("1 channel")
         del nsqd.answers["/info"]

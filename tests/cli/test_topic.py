@@ -88,10 +88,10 @@ def test_what_destroys_messages_is_not_done_without_a_word(nsq: EmbeddedThread, 
 def test_a_terminal_is_asked(nsq: EmbeddedThread) -> None:
     Broker(nsq).queue("orders", "mail", [b"1", b"2"])
     wait_until(lambda: figures(nsq, "orders", "mail")["depth"] == 2)
-    command = [sys.executable, "-m", "emberq.cli.main", "topic", "delete", "orders", nsqd_flag(nsq)]
+    command = ("topic", "delete", "orders", nsqd_flag(nsq))
     for answer, status in (("n\n", FAILED), ("\x03", 130), ("y\n", DONE)):
         assert figures(nsq, "orders")
-        with PseudoTerminal(command) as terminal:
+        with PseudoTerminal(*command) as terminal:
             terminal.await_drawn("Delete the topic orders, with 2 messages on 1 nsqd? [y/N] ")
             terminal.process.send_signal(2) if answer == "\x03" else terminal.press(answer)
             assert terminal.await_end() == status

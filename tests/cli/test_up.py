@@ -9,7 +9,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -18,11 +17,11 @@ from typing import NamedTuple, Self
 import pytest
 
 from tests.support.command import require_command
+from tests.support.fork_server import ForkedProcess, run_forked
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import Client
 from tests.support.waiting import PATIENCE_S, wait_until
 
-COMMAND = (sys.executable, "-m", "emberq.cli.main", "up")
 PORT_FLAGS = ("--nsqd-tcp-port", "--nsqd-http-port", "--lookupd-tcp-port", "--lookupd-http-port", "--admin-http-port")
 FREE_PORTS = [f"{flag}=0" for flag in PORT_FLAGS]
 PORT_STEP = 100
@@ -62,12 +61,8 @@ class RunningStack:
         self._output_path = folder / "stdout"
         self._errors_path = folder / "stderr"
         with self._output_path.open("wb") as output, self._errors_path.open("wb") as errors:
-            self._process = subprocess.Popen(
-                [*COMMAND, *FREE_PORTS, *flags],
-                cwd=folder,
-                stdout=output,
-                stderr=errors,
-                start_new_session=True,  # so that it is alone in its process group, as behind a terminal
+            self._process = ForkedProcess(
+                *("up", *FREE_PORTS, *flags), folder=folder, stdout=output, stderr=errors, is_alone=True
             )
 
     def __enter__(self) -> Self:
@@ -132,8 +127,8 @@ def is_running(pid: int) -> bool:
 
 def run_to_its_end(*flags: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run an `emberq up` that is expected to refuse."""
-    command = [*COMMAND, *FREE_PORTS, *flags]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    done = run_forked("up", *FREE_PORTS, *flags, folder=folder)
+    return subprocess.CompletedProcess(flags, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -36,11 +36,10 @@ from tests.support.waiting import PATIENCE_S
 
 DEVNULL: Final = subprocess.DEVNULL
 PIPE: Final = subprocess.PIPE
-NEEDED = {
-    "nsqd": ("emberq.nsqd.options", "emberq.nsqd.daemon"),
-    "nsqlookupd": ("emberq.lookupd.options", "emberq.lookupd.daemon"),
-    "nsqadmin": ("emberq.admin.options", "emberq.admin.daemon"),
-}
+_NSQD = ("emberq.nsqd.options", "emberq.nsqd.daemon")
+_NSQLOOKUPD = ("emberq.lookupd.options", "emberq.lookupd.daemon")
+_NSQADMIN = ("emberq.admin.options", "emberq.admin.daemon")
+NEEDED = {"nsqd": _NSQD, "nsqlookupd": _NSQLOOKUPD, "nsqadmin": _NSQADMIN, "up": (*_NSQD, *_NSQLOOKUPD, *_NSQADMIN)}
 """What commands import while they start. Others import all that they need together with their function."""
 ROOT = Path(__file__).parents[2]
 NUMBER = struct.Struct("q")
@@ -59,7 +58,11 @@ class ForkedProcess:
         stdin: int | IO[bytes] = DEVNULL,
         stdout: int | IO[bytes] = DEVNULL,
         stderr: int | IO[bytes] = DEVNULL,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        is_alone: bool = False,
     ) -> None:
+        """`folder` and `environment` are the test's own, unless told. A process that is alone leads a session."""
         self.args = words
         self.returncode: int | None = None
         theirs_in, self.stdin = _stream(stdin, "wb")
@@ -68,7 +71,13 @@ class ForkedProcess:
         self._watcher, theirs = socket.socketpair()
         streams = (theirs_in, theirs_out, theirs_err, theirs.detach())
         try:
-            self.pid = _Server.of_this_process().fork(words, streams, self._watcher)
+            wish = {
+                "words": words,
+                "folder": str(folder or Path.cwd()),
+                "environment": dict(os.environ if environment is None else environment),
+                "is_alone": is_alone,
+            }
+            self.pid = _Server.of_this_process().fork(wish, streams, self._watcher)
         finally:
             for stream in streams:
                 os.close(stream)
@@ -92,7 +101,7 @@ class ForkedProcess:
         self.returncode = os.waitstatus_to_exitcode(_told(self._watcher))
         self._watcher.close()
 
-    def send_signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: int) -> None:
         """Send the signal, unless the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
@@ -111,12 +120,12 @@ class ForkedProcess:
                     stream.close()
 
 
-def run_forked(*words: str, typed: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def run_forked(*words: str, typed: bytes = b"", folder: Path | None = None) -> subprocess.CompletedProcess[bytes]:
     """Run a command to its end; `typed` is its standard input."""
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write(typed)
         stdin.seek(0)
-        process = ForkedProcess(*words, stdin=stdin, stdout=stdout, stderr=stderr)
+        process = ForkedProcess(*words, stdin=stdin, stdout=stdout, stderr=stderr, folder=folder)
         try:
             process.wait(PATIENCE_S)
         finally:
@@ -158,9 +167,8 @@ class _Server:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], cwd=ROOT)
         atexit.register(self._stop)
 
-    def fork(self, words: Sequence[str], streams: Sequence[int], watcher: socket.socket) -> int:
+    def fork(self, wish: dict[str, Any], streams: Sequence[int], watcher: socket.socket) -> int:
         """The id of the new process, about which `watcher` will tell more."""
-        wish = {"words": words, "folder": str(Path.cwd()), "environment": dict(os.environ)}
         with self._lock:  # one after the other: the server reads no further than to the end of a line
             socket.send_fds(self._requests, [b"\n"], streams)
             self._requests.sendall(json.dumps(wish).encode() + b"\n")
@@ -234,6 +242,11 @@ def _become(wish: dict[str, Any], standard: list[int]) -> int:
     for number, stream in enumerate(standard):
         os.dup2(stream, number)
         os.close(stream)
+    sys.stdin = os.fdopen(0, closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)  # buffered by what it leads to
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    if wish["is_alone"]:
+        os.setsid()
     os.environ.clear()
     os.environ.update(wish["environment"])
     os.chdir(wish["folder"])

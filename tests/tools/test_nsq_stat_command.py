@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
+from contextlib import closing
 
 import pytest
 
 from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_stat import HEADER
 from tests.support.embedded import create, publish
-
-COMMAND = (sys.executable, "-m", "emberq.cli.main", "nsq_stat")
+from tests.support.fork_server import PIPE, ForkedProcess, run_forked
+from tests.support.waiting import PATIENCE_S
 
 
 def nsq_stat(*flags: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *flags], check=False, capture_output=True, text=True, timeout=30)
+    done = run_forked("nsq_stat", *flags)
+    return subprocess.CompletedProcess(flags, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.mark.conformance(259)
@@ -54,21 +55,21 @@ def test_options_that_cannot_work_are_told_with_status_1() -> None:
 def test_a_signal_ends_it_with_status_0(nsq: EmbeddedThread, number: signal.Signals) -> None:
     create(nsq, "t", "c")
     flags = ("--topic=t", "--channel=c", f"--nsqd-http-address={nsq.nsqd_http_addresses[0]}", "--interval=1h")
-    with subprocess.Popen([*COMMAND, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with closing(ForkedProcess("nsq_stat", *flags, stdout=PIPE, stderr=PIPE)) as running:
         assert running.stdout is not None
-        assert [running.stdout.readline().rstrip() for _ in range(2)] == HEADER.splitlines()
+        assert running.stderr is not None
+        assert [running.stdout.readline().decode().rstrip() for _ in range(2)] == HEADER.splitlines()
         running.send_signal(number)
-        _, err = running.communicate(timeout=30)
-    assert (running.returncode, err) == (0, "")
+        assert (running.wait(PATIENCE_S), running.stderr.read()) == (0, b"")
 
 
 def test_a_closed_pipe_is_no_traceback(nsq: EmbeddedThread) -> None:
     create(nsq, "t", "c")
     flags = ("--topic=t", "--channel=c", f"--nsqd-http-address={nsq.nsqd_http_addresses[0]}", "--interval=5ms")
-    with subprocess.Popen([*COMMAND, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with closing(ForkedProcess("nsq_stat", *flags, stdout=PIPE, stderr=PIPE)) as running:
         assert running.stdout is not None
+        assert running.stderr is not None
         running.stdout.readline()
         running.stdout.close()
-        assert running.wait(timeout=30) == 1
-        assert running.stderr is not None
-        assert "Traceback" not in running.stderr.read()
+        assert running.wait(PATIENCE_S) == 1
+        assert b"Traceback" not in running.stderr.read()
