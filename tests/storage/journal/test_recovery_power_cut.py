@@ -383,3 +383,16 @@ def test_a_power_cut_in_the_recovery_after_a_kill_is_not_taken_for_a_loss(seed: 
     killed = fs.killed(fs.moment, Choice(seed))
     rolling(killed)
     assert list(after_a_power_cut_in_the_recovery(killed, seed=seed))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_power_cut_in_the_opening_after_a_kill_in_the_making_leaves_a_journal_that_opens(seed: int) -> None:
+    """A segment whose journal.json was lost would be no one's."""
+    made = SimulatedFiles()
+    opened(made)
+    for killed_at in range(made.moment + 1):
+        found = made.killed(killed_at, Choice(seed))
+        opened(found)
+        for cut_at in range(found.first_moment, found.moment + 1):
+            for choice in range(10):
+                assert stored(opened(found.power_cut(cut_at, Choice(100 * seed + choice)))) == []

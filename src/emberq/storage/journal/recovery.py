@@ -271,6 +271,9 @@ class _Recovery:
             believed = self._believed(found, bases)
             if (found.format < FORMAT or believed != found) and not self._is_read_only:
                 save(self._directory, believed, fs=self._fs)  # before a batch that older versions take for damage
+            elif not bases and not self._is_read_only:
+                # The process that made it may have died before it synced its name. A segment without it is no one's.
+                self._fs.sync_folder(self._directory)
             return believed
         headers = (read_header(log_path(self._directory, base), fs=self._fs) for base in bases)
         known = next((header for header in headers if header is not None), None)
