@@ -43,7 +43,9 @@ from tests.fuzz.engine import Target, tells_in_a_line
 from tests.storage.journal.rig import producer
 from tests.storage.rig import Rig, batch, payloads_of
 
-_HEAD = re.compile(rb"==> ([^\n/\0]{1,60}(?:/[^\n/\0]{1,60})?)\n")
+_NAME = rb"(?!\.\.?[/\n])[^\n/\0]{1,60}"
+"""Of a file or of a folder: neither . nor .., which are folders that are there."""
+_HEAD = re.compile(rb"==> (%b(?:/%b)?)\n" % (_NAME, _NAME))
 MAX_STEPS = 2000
 """Reads of one file that has some kB: more would be a loop without an end."""
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
