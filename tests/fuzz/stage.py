@@ -133,7 +133,7 @@ class DaemonTarget(Target):
         return data
 
     async def _read_to_the_end(self, reader: asyncio.StreamReader) -> None:
-        with suppress(ConnectionError):
+        with suppress(OSError):  # it has hung up: reset, or not connected any more
             while True:
                 try:
                     async with asyncio.timeout(None if self.ends_with_client else QUIET_S):
