@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 import pytest
 
 from tests.support.command import require_command
-from tests.support.fork_server import ForkedProcess, run_forked
+from tests.support.fork_server import ForkedProcess, run_forked_text
 from tests.support.http_client import HttpClient
 from tests.support.raw_client import Client
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -127,8 +127,7 @@ def is_running(pid: int) -> bool:
 
 def run_to_its_end(*flags: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run an `emberq up` that is expected to refuse."""
-    done = run_forked("up", *FREE_PORTS, *flags, folder=folder)
-    return subprocess.CompletedProcess(flags, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return run_forked_text("up", *FREE_PORTS, *flags, folder=folder)
 
 
 @pytest.fixture

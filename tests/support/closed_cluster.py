@@ -9,14 +9,13 @@ from __future__ import annotations
 import re
 import ssl
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 
-from tests.support.fork_server import ForkedProcess
+from tests.support.fork_server import ForkedProcess, run_forked_text
 from tests.support.http_client import Answer
 from tests.support.waiting import PATIENCE_S, wait_until
 
@@ -107,8 +106,7 @@ class ClosedCluster:
 
     def run_to_its_end(self, daemon: str, *flags: str) -> subprocess.CompletedProcess[str]:
         """The daemon with its configuration file and a flag that ends it at once."""
-        command = [sys.executable, "-m", "emberq.cli.main", daemon, f"--config={self.config(daemon)}", *flags]
-        return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        return run_forked_text(daemon, f"--config={self.config(daemon)}", *flags)
 
     @contextmanager
     def running(self, daemon: str, *listeners: str, flags: Sequence[str] = ()) -> Iterator[None]:

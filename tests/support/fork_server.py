@@ -84,18 +84,23 @@ class ForkedProcess:
 
     def poll(self) -> int | None:
         """The exit status, as `subprocess` has it, if the process has ended."""
-        if self.returncode is None and select.select([self._watcher], [], [], 0)[0]:
+        if self.returncode is None and self._has_ended(within_s=0):
             self._end()
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """The exit status, when the process has ended."""
         if self.returncode is None:
-            if not select.select([self._watcher], [], [], timeout)[0]:
+            if not self._has_ended(within_s=timeout):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0)
             self._end()
         assert self.returncode is not None
         return self.returncode
+
+    def _has_ended(self, *, within_s: float | None) -> bool:
+        ready = select.poll()  # unlike select, for any number of open files
+        ready.register(self._watcher, select.POLLIN)
+        return bool(ready.poll(None if within_s is None else within_s * 1000))
 
     def _end(self) -> None:
         self.returncode = os.waitstatus_to_exitcode(_told(self._watcher))
@@ -104,7 +109,8 @@ class ForkedProcess:
     def send_signal(self, number: int) -> None:
         """Send the signal, unless the process has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):  # it ended meanwhile
+                os.kill(self.pid, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
@@ -133,6 +139,12 @@ def run_forked(*words: str, typed: bytes = b"", folder: Path | None = None) -> s
         stdout.seek(0)
         stderr.seek(0)
         return subprocess.CompletedProcess(words, process.wait(), stdout.read(), stderr.read())
+
+
+def run_forked_text(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The same for what it prints as text."""
+    done = run_forked(*words, folder=folder)
+    return subprocess.CompletedProcess(words, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def _stream(wanted: int | IO[bytes], mode: str) -> tuple[int, IO[bytes] | None]:

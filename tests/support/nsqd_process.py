@@ -11,13 +11,12 @@ import re
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from tests.support.fork_server import ForkedProcess
+from tests.support.fork_server import ForkedProcess, run_forked_text
 from tests.support.held_port import hold_ports
 from tests.support.raw_client import Client
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -33,8 +32,7 @@ def _arguments(data_path: Path, flags: Sequence[str]) -> list[str]:
 
 def run_nsqd_to_its_end(*flags: str, data_path: Path) -> subprocess.CompletedProcess[str]:
     """Run an nsqd that is expected to refuse to start."""
-    command = (sys.executable, "-m", "emberq.cli.main", *_arguments(data_path, flags))
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    return run_forked_text(*_arguments(data_path, flags))
 
 
 class NsqdProcess:

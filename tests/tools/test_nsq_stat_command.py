@@ -11,13 +11,12 @@ import pytest
 from emberq.embedded import EmbeddedThread
 from emberq.tools.nsq_stat import HEADER
 from tests.support.embedded import create, publish
-from tests.support.fork_server import PIPE, ForkedProcess, run_forked
+from tests.support.fork_server import PIPE, ForkedProcess, run_forked_text
 from tests.support.waiting import PATIENCE_S
 
 
 def nsq_stat(*flags: str) -> subprocess.CompletedProcess[str]:
-    done = run_forked("nsq_stat", *flags)
-    return subprocess.CompletedProcess(flags, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return run_forked_text("nsq_stat", *flags)
 
 
 @pytest.mark.conformance(259)

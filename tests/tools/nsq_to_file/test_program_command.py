@@ -18,7 +18,7 @@ import pytest
 
 from emberq.base.clock import NS_PER_SECOND
 from tests.support.embedded import Broker
-from tests.support.fork_server import PIPE, ForkedProcess, run_forked
+from tests.support.fork_server import PIPE, ForkedProcess, run_forked_text
 from tests.support.waiting import PATIENCE_S, wait_until
 
 TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
@@ -26,8 +26,7 @@ TIME = r"\d{4}/\d\d/\d\d \d\d:\d\d:\d\d"
 
 def nsq_to_file(*flags: str) -> subprocess.CompletedProcess[str]:
     """Run it to its end."""
-    done = run_forked("nsq_to_file", *flags)
-    return subprocess.CompletedProcess(flags, done.returncode, done.stdout.decode(), done.stderr.decode())
+    return run_forked_text("nsq_to_file", *flags)
 
 
 class Running:
