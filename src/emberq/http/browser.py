@@ -22,6 +22,9 @@ names that no daemon knows of. They are told from browsers by what browsers alwa
     Sec-Fetch-Site     with everything, to this machine and by TLS
     Accept-Language    with everything. Node's `fetch` sends it too, along with a `Sec-Fetch-Mode`, which a browser
                        never sends without a `Sec-Fetch-Site`; Deno's without, so it counts as a browser
+    User-Agent         `Mozilla/…` with everything, and PowerShell, a program, says what it is behind that. Chromium
+                       without a window names no language (156), and lets no page change this one; Firefox and Safari
+                       let pages change it, and always name a language
 
 Behind a proxy our name is what the proxy was called by: it passes that on as `Host` or `X-Forwarded-Host`. A page of
 another site can set neither, and one that has been rebound is refused by its `Host`, whatever else it sets.
@@ -107,7 +110,10 @@ def is_from_browser(request: Request) -> bool:
     """Whether a browser may have sent this; see the module docstring."""
     if request.raw_header(b"origin") is not None or request.raw_header(b"sec-fetch-site") is not None:
         return True
-    return request.raw_header(b"accept-language") is not None and request.raw_header(b"sec-fetch-mode") is None
+    if request.raw_header(b"accept-language") is not None and request.raw_header(b"sec-fetch-mode") is None:
+        return True
+    agent = (request.header("user-agent") or "").strip().lower()
+    return agent.startswith("mozilla/") and "powershell/" not in agent
 
 
 def is_from_elsewhere(request: Request) -> bool:
