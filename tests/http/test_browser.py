@@ -76,7 +76,10 @@ def test_a_link_may_be_followed_from_anywhere(method: str, headers: dict[str, st
     [
         ({}, False),
         ({"User_Agent": "Mozilla/5.0 (Windows NT; en-US) WindowsPowerShell/5.1"}, False),
-        ({"User_Agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 HeadlessChrome/156.0.0.0 Safari/537.36"}, True),
+        (
+            {"User_Agent": "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 HeadlessChrome/156.0.0.0 Safari/537.36"},
+            True,
+        ),
         ({"Accept_Language": "*", "Sec_Fetch_Mode": "cors", "User_Agent": "node"}, False),
         ({"Accept_Language": ""}, True),
         ({"Accept_Language": "en"}, True),

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import asyncio
 import json as _json
-import zlib
 from collections.abc import Callable, Generator, Mapping
 from functools import lru_cache
 from http import HTTPStatus
@@ -37,6 +36,8 @@ from re import compile as _pattern
 from types import MappingProxyType
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
+
+from zlib_ng import zlib_ng
 
 from emberq.http.body import StreamBody, encoded
 
@@ -337,7 +338,7 @@ COMPRESS_BYTES: Final = 1400
 _THREAD_BYTES: Final = 64 * 1024
 """Longer bodies take more than about a millisecond, much more than handing them to a thread."""
 _LEVEL: Final = 1
-_GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS  # 16 asks zlib for gzip's header and checksum
+_GZIP_WINDOW_BITS: Final = 16 + zlib_ng.MAX_WBITS  # 16 asks zlib for gzip's header and checksum
 _COMPRESSED_HEADERS: Final[Headers] = (("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding"))
 
 
@@ -357,7 +358,7 @@ async def compressed(response: Response) -> Response:
 
 
 def _gzip(body: bytes) -> bytes:
-    return zlib.compress(body, _LEVEL, _GZIP_WINDOW_BITS)
+    return zlib_ng.compress(body, _LEVEL, _GZIP_WINDOW_BITS)
 
 
 def _is_text(response: Response) -> bool:

@@ -12,9 +12,10 @@ import enum
 import hashlib
 import re
 import socket
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from zlib_ng.zlib_ng import crc32
 
 from emberq.base.address import MAX_PORT, AddressError, parse_address
 from emberq.base.clock import NS_PER_SECOND
@@ -72,7 +73,7 @@ NODE_ID_LIMIT = 1024
 def node_id_of(hostname: str) -> int:
     """The node id of a machine that was not given one: the same after every restart, spread over all ids."""
     digest = hashlib.md5(hostname.encode(), usedforsecurity=False).digest()
-    return zlib.crc32(digest) % NODE_ID_LIMIT
+    return crc32(digest) % NODE_ID_LIMIT
 
 
 def _own_node_id() -> int:

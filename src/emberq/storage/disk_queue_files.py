@@ -53,7 +53,8 @@ import struct
 from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from emberq.base.file import OS_FILES, Files, read_fully, replace_file
 from emberq.storage.backend import LENGTH_BYTES, DiskLimits, Records

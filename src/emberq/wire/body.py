@@ -9,6 +9,7 @@ buffer of a BytesIO, which gives it away as `bytes` without a copy.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
@@ -163,6 +164,16 @@ def sized_ends(data: bytes, start: int, *, shortest: int, longest: int, max_coun
         ends.append(position - first)
         left -= 1
     return ends
+
+
+def unprefixed(items: bytes, ends: Sequence[int], prefix_bytes: int) -> list[bytes]:
+    """Items back to back, each without its first bytes; `ends[i]` is where item i ends."""
+    start = prefix_bytes
+    bodies: list[bytes] = []
+    for end in ends:
+        bodies.append(items[start:end])
+        start = end + prefix_bytes
+    return bodies
 
 
 def signed(size: int) -> int:

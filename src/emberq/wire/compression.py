@@ -31,12 +31,12 @@ from __future__ import annotations
 
 import struct
 import threading
-import zlib
 from collections.abc import Iterator
 from itertools import count
-from typing import Protocol
+from typing import Protocol, cast
 
 import cramjam
+from zlib_ng import zlib_ng
 
 PIECE_BYTES = 256 * 1024
 """Most plain bytes made at once: what one read from a socket brings at most."""
@@ -60,6 +60,7 @@ MAX_CHUNK_BLOCK_BYTES = 32 + MAX_CHUNK_PLAIN_BYTES + MAX_CHUNK_PLAIN_BYTES // 6
 SMALL_CHUNK_BYTES = 2048
 """From here on cramjam's reader is faster than to make a chunk for the checksum's sake."""
 
+_DeflateError = cast(type[Exception], zlib_ng.error)
 _UINT32 = struct.Struct("<I")
 _MIN_DATA_CHUNK_BYTES = CHUNK_HEADER_BYTES + CHECKSUM_BYTES + 1
 _COMPRESSED = 0x00
@@ -87,8 +88,8 @@ class DeflateCodec:
     """Raw deflate. The level, 1 to 9, is that of what we send; what arrives may have any."""
 
     def __init__(self, level: int) -> None:
-        self._deflater = zlib.compressobj(level, zlib.DEFLATED, WINDOW_BITS)
-        self._inflater = zlib.decompressobj(WINDOW_BITS)
+        self._deflater = zlib_ng.compressobj(level, zlib_ng.DEFLATED, WINDOW_BITS)
+        self._inflater = zlib_ng.decompressobj(WINDOW_BITS)
         self._arrived = b""
         """What has arrived. The inflater has not taken what stands behind `_position`, because its plain bytes have not
         been asked for."""
@@ -96,7 +97,7 @@ class DeflateCodec:
         self._step_bytes = STEP_BYTES
 
     def compress(self, data: bytes) -> bytes:
-        return self._deflater.compress(data) + self._deflater.flush(zlib.Z_SYNC_FLUSH)
+        return self._deflater.compress(data) + self._deflater.flush(zlib_ng.Z_SYNC_FLUSH)
 
     def decompress(self, data: bytes) -> Iterator[bytes]:
         if data:
@@ -111,7 +112,7 @@ class DeflateCodec:
             step = self._arrived[self._position : self._position + self._step_bytes]
             try:
                 piece = inflater.decompress(step, PIECE_BYTES)
-            except zlib.error as failure:
+            except _DeflateError as failure:
                 raise CompressionError(f"deflate: {failure}") from failure
             taken_bytes = len(step) - len(inflater.unconsumed_tail)
             self._position += taken_bytes

@@ -28,13 +28,17 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
+from itertools import count as count_up
+from operator import sub
 from typing import NamedTuple
 from uuid import UUID
-from zlib import crc32
 
+from zlib_ng.zlib_ng import crc32
+
+from emberq.wire.body import unprefixed
 from emberq.wire.parameter import MAX_SEQUENCE, NO_PRODUCER, PRODUCER_ID_BYTES, ProducerSequence
 
 MAGIC = b"EqB1"
@@ -95,7 +99,7 @@ class Bodies(NamedTuple):
         """Bodies that lie apart."""
         blob = b"".join(messages)
         _refuse_too_many_bytes(len(blob))
-        return cls(blob, array("i", accumulate(map(len, messages), initial=0)).tobytes(), len(messages))
+        return cls(blob, _packed(accumulate(map(len, messages), initial=0), len(messages)), len(messages))
 
     @classmethod
     def of_items(cls, items: bytes, ends: Sequence[int], *, prefix_bytes: int) -> Bodies:
@@ -107,14 +111,21 @@ class Bodies(NamedTuple):
         if not ends or ends[-1] != len(items):
             raise ValueError("the last item does not end where the items end")
         if not isinstance(ends, range) or ends.start != ends.step:
-            starts = [0, *ends[:-1]]
-            return cls.of([items[start + prefix_bytes : end] for start, end in zip(starts, ends, strict=True)])
+            blob = b"".join(unprefixed(items, ends, prefix_bytes))
+            _refuse_too_many_bytes(len(blob))
+            left_out = count_up(prefix_bytes, prefix_bytes)
+            return cls(blob, _packed([0, *map(sub, ends, left_out)], len(ends)), len(ends))
         _refuse_too_many_bytes(len(items))
         size, count = ends.step, len(ends)
         body_bytes = size - prefix_bytes
         return cls(
             _without_prefixes(items, size=size, prefix_bytes=prefix_bytes), uniform_positions(body_bytes, count), count
         )
+
+
+def _packed(positions: Iterable[int], message_count: int) -> bytes:
+    """As they stand in a batch. `array` would take twice as long: it parses each number."""
+    return struct.pack(f"<{message_count + 1}i", *positions)
 
 
 class EncodedBatch(NamedTuple):
@@ -280,7 +291,7 @@ def uniform_positions(body_bytes: int, count: int) -> bytes:
 def _uniform_positions(body_bytes: int, count: int) -> bytes:
     if body_bytes == 0:
         return bytes(_INT32_BYTES * (count + 1))
-    return array("i", range(0, body_bytes * count + 1, body_bytes)).tobytes()
+    return _packed(range(0, body_bytes * count + 1, body_bytes), count)
 
 
 def encode(

@@ -37,7 +37,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
 from uuid import UUID
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from emberq.base.file import OS_FILES, Files, is_medium_error, replace_file
 from emberq.storage.error import DamagedCursorError, StorageError, os_error_text

@@ -34,7 +34,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from emberq.base.file import OS_FILES, Files, read_fully, remove_temporary_files, write_fully
 from emberq.storage.error import StorageError, os_error_text

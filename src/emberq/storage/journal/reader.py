@@ -36,7 +36,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from emberq.base.file import PATIENT_BYTES, SYNCS, Files
 from emberq.storage.error import ColdPart, JournalBusyError, JournalColdError, JournalError, os_error_text

@@ -25,7 +25,8 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from typing import NamedTuple
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from emberq.base.file import OS_FILES, UNREADABLE_PIECE_BYTES, Files, read_around, read_fully
 from emberq.storage.journal.segment import BatchPlace

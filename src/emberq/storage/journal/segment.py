@@ -46,7 +46,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from emberq.base.clock import NS_PER_SECOND
 from emberq.base.file import OS_FILES, Files, is_medium_error, read_around, write_fully

@@ -38,7 +38,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from emberq.base.file import replace_file
 from emberq.storage.error import DamagedSummaryError, os_error_text

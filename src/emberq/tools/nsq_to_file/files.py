@@ -27,11 +27,12 @@ from __future__ import annotations
 
 import logging
 import os
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
+
+from zlib_ng import zlib_ng
 
 from emberq.base.clock import Clock
 from emberq.base.file import make_folder, move_without_replacing, sync_folder
@@ -42,7 +43,7 @@ from emberq.tools.nsq_to_file.options import PLAIN, FileName, FileNameFormat, To
 FILE_MODE = 0o660
 """Messages may be confidential, so no stranger reads them; the group may, unless the user's umask takes that away."""
 
-_GZIP_WINDOW = 16 + zlib.MAX_WBITS
+_GZIP_WINDOW = 16 + zlib_ng.MAX_WBITS
 """zlib's number for the gzip format with the largest window."""
 _NEWLINE = b"\n"
 _AS_IT_IS = getattr(os, "O_BINARY", 0)
@@ -58,7 +59,7 @@ class OutputFile:
         self.size_bytes = size_bytes
         """The size of the content, before compression."""
         self._gzip_level = gzip_level
-        self._member: zlib._Compress | None = None
+        self._member: zlib_ng._Compress | None = None
         """The member that is being written."""
         self._is_synced = True
 
@@ -96,7 +97,7 @@ class OutputFile:
         if self._is_synced:
             return
         if self._member is not None:
-            self._write_out(self._member.flush(zlib.Z_FINISH))
+            self._write_out(self._member.flush(zlib_ng.Z_FINISH))
             self._member = None
         os.fsync(self._fd)
         self._is_synced = True
@@ -120,7 +121,7 @@ class OutputFile:
 
     def _compress(self, content: bytes) -> bytes:
         if self._member is None:
-            self._member = zlib.compressobj(self._gzip_level, zlib.DEFLATED, _GZIP_WINDOW)
+            self._member = zlib_ng.compressobj(self._gzip_level, zlib_ng.DEFLATED, _GZIP_WINDOW)
         return self._member.compress(content)
 
     def _write_out(self, data: bytes) -> None:
