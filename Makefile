@@ -19,10 +19,10 @@ LOAD_SOURCES := $(wildcard bench/load/*.c)
 COMPILE_LOAD = $(CC) -std=c11 -D_GNU_SOURCE -O2 -Wall -Wextra -o $@.$$$$ $(LOAD_SOURCES)
 # What drives whole programs, mostly through their sockets, runs with the compiled package alone: that is what users get.
 WHOLE_PROGRAMS := tests/bench tests/chaos tests/fuzz tests/integration
+PYTEST_COMPILED = PYTHONPATH=$(COMPILED) $(PYTEST) -o pythonpath='$(COMPILED) .'
 # They play very many histories, for minutes; shorter tests run the same blocks.
 HISTORIES := tests/crash tests/storage/journal/test_recovery_power_cut.py tests/storage/test_disk_queue_properties.py
-COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(WHOLE_PROGRAMS) \
-    $(HISTORIES)
+COMPILED_TESTS := tests/wire tests/broker tests/http tests/nsqd tests/conformance tests/test_embedded.py $(HISTORIES)
 # Those that take long have targets of their own.
 OWN_TARGET := tests/spark_cluster tests/browser/test_large_cluster.py tests/browser/test_screenshot.py
 # Played at length by the compiled run; uncompiled they would say the same, and take minutes for it.
@@ -40,8 +40,8 @@ HOUSE := tests/test_house.py tests/test_import_directions.py
 WITHOUT_EXAMPLES := tests/browser tests/spark_cluster
 # Where memory has room for them, the files of tests that run in parallel are kept there: they would wait for the disk.
 TEST_FILES := $(shell [ "$$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt 4000000 ] && echo TMPDIR=/dev/shm)
-# Tests wait now and then, for processes or for the disk; other runs of tests use the time.
-PYTEST_PARALLEL := env $(TEST_FILES) $(BIN)/python -m pytest -n 2 --dist worksteal
+PYTEST := env $(TEST_FILES) $(BIN)/python -m pytest
+PYTEST_PARALLEL := $(PYTEST) -n 2 --dist worksteal
 # Which blocks of emberq ran is saved in a folder for each run of tests; see quality/blocks.py.
 BLOCKS := build/blocks
 MEASURED = -p quality.blocks --blocks $(BLOCKS)/$@ -o timeout=600
@@ -79,7 +79,7 @@ UV_INSTALL = index="$${PIP_INDEX_URL:-$$($(BIN)/python -m pip config get global.
 INSTALL_LOCKED = [ -t 1 ] || set -- --quiet; [ ! -e $@.unfinished ] || set -- "$$@" --reinstall; \
     touch $@.unfinished && $(UV_INSTALL) --require-hashes --no-build-isolation "$$@"
 
-.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-compiled test-rest \
+.PHONY: help setup spark compiled run-ready run up demo test test-processes test-computing test-programs test-compiled test-rest \
     test-without-spark test-browser test-spark test-cluster test-jdbc lint house types check coverage coverage-report search fuzz \
     bystander mutate bench bench-spark chaos chaos-spark soak-demo chromium postgres lock wheel release site clean
 
@@ -111,11 +111,12 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
 	@$(IN_PARALLEL) $(COMPILED_READY) house types chromium $(NODE_READY)
-	@$(MAKE) --no-print-directory -j3 beside-spark beside-processes beside-compiled beside-rest beside-computing
+	@$(MAKE) --no-print-directory -j4 beside-spark beside-processes beside-programs beside-compiled beside-rest beside-computing
 	@$(MAKE) --no-print-directory coverage-report
 
-# Several runs of tests at once, each line with the name of its run. Three of them keep two cores busy; the others begin when
-# one has ended, so the long ones come first.
+# Several runs of tests at once, each line with the name of its run. Most wait now and then, for processes or for the disk;
+# four of them keep two cores busy. The others begin when one has ended, so the long ones come first. Each is one process:
+# to share its tests among workers would cost a sixth more, for every worker collects them all and reports on each.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
@@ -125,15 +126,17 @@ test-processes: $(DEV_READY) $(NODE_READY) chromium
 
 test-computing: $(DEV_READY)
 	rm -rf $(BLOCKS)/$@
-	nice -n 10 $(PYTEST_PARALLEL) $(MEASURED) $(COMPUTING) $(LONG_WHEN_PURE)
+	nice -n 10 $(PYTEST) $(MEASURED) $(COMPUTING) $(LONG_WHEN_PURE)
+
+test-programs: $(DEV_READY) $(NODE_READY) $(COMPILED_READY)
+	$(PYTEST_COMPILED) $(WHOLE_PROGRAMS)
 
 test-compiled: $(DEV_READY) $(COMPILED_READY)
-	PYTHONPATH=$(COMPILED) $(PYTEST_PARALLEL) -o pythonpath='$(COMPILED) .' $(COMPILED_TESTS) \
-	    --ignore=tests/conformance/test_coverage.py
+	$(PYTEST_COMPILED) $(COMPILED_TESTS) --ignore=tests/conformance/test_coverage.py
 
 test-rest: $(DEV_READY)
 	rm -rf $(BLOCKS)/$@
-	$(PYTEST_PARALLEL) $(MEASURED) \
+	$(PYTEST) $(MEASURED) \
 	    $(addprefix --ignore=,tests/spark $(PROCESSES) $(COMPUTING) $(HOUSE) $(WHOLE_PROGRAMS) $(OWN_TARGET)) $(LONG_WHEN_PURE)
 
 test-without-spark: $(NODE_READY) chromium ## run all tests but those that need a real Spark
