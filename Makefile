@@ -111,12 +111,12 @@ up: $(BASE_READY) ## the same without Spark: nsqlookupd, nsqd and nsqadmin, data
 
 test: $(BASE_READY) ## run all checks and tests, and hold the coverage of each package against its floor
 	@$(IN_PARALLEL) $(COMPILED_READY) house types chromium $(NODE_READY)
-	@$(MAKE) --no-print-directory -j4 beside-spark beside-processes beside-programs beside-compiled beside-rest beside-computing
+	@$(MAKE) --no-print-directory -j6 beside-spark beside-processes beside-programs beside-compiled beside-rest beside-computing
 	@$(MAKE) --no-print-directory coverage-report
 
-# Several runs of tests at once, each line with the name of its run. Most wait now and then, for processes or for the disk;
-# four of them keep two cores busy. The others begin when one has ended, so the long ones come first. Each is one process:
-# to share its tests among workers would cost a sixth more, for every worker collects them all and reports on each.
+# All runs of tests at once, each line with the name of its run. Most wait now and then, for processes or for the disk, and
+# none is left over to the end. Each is one process: to share its tests among workers would cost a sixth more, for every
+# worker collects them all and reports on each.
 beside-%:
 	@bash -o pipefail -c '$(MAKE) --no-print-directory test-$* 2>&1 | sed --unbuffered "s/^/$*: /"'
 
