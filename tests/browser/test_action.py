@@ -152,7 +152,7 @@ def test_a_question_says_of_what_and_how_much(page: Page, cluster: Cluster, topi
         expect(dialog.get_by_role("heading")).to_have_text(f"{button[:-1]} channel {topic} / channel?")
         expect(dialog).to_contain_text(asked)
         if button == "Delete…":
-            expect(dialog).to_contain_text("2 consumers are disconnected: host-1, host-0.")
+            expect(dialog).to_contain_text("2 consumers are disconnected: host-0, host-1.")
         dialog.get_by_role("button", name="Cancel").click()
         expect(dialog).to_have_count(0)
     page.goto(f"{cluster.admin.url}/topics/{topic}")

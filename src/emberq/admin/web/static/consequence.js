@@ -154,7 +154,7 @@ function disconnected(figures) {
     const host = hostname || id || address;
     hosts.set(host, (hosts.get(host) ?? 0) + 1);
   }
-  const names = [...hosts].map(([host, times]) => (times > 1 ? `${host} (${times})` : host));
+  const names = [...hosts].sort().map(([host, times]) => (times > 1 ? `${host} (${times})` : host));
   return `${consumersAre(count)} disconnected${names.length > 0 ? `: ${listed(names)}` : ""}.`;
 }
 
