@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -125,3 +126,5 @@ def test_pytest_saves_what_ran(tmp_path: Path) -> None:
     ran = {lines[block - 1].strip() for block in load(tmp_path / "blocks")[str(parameter)] if block > 0}
     assert {"return 0", "return None"} <= ran
     assert not any("value = 0" in line for line in ran)
+    (saved,) = (tmp_path / "blocks").iterdir()
+    assert json.loads(saved.read_text())
