@@ -36,6 +36,7 @@ USED_BY_EVERY_STEP = {
     "base/file",  # the door of storage to the system's files
     "base/listener",
     "base/log",
+    "base/memory",  # is told how much is published
     "base/text",
     "base/timers",
     "nsqd/metrics",  # counts the runs of the garbage collector, which may come at any time
@@ -43,7 +44,7 @@ USED_BY_EVERY_STEP = {
     "storage/disk_queue_sync",
     "wire/parameter",
 }
-"""Time, log, names: no walk lists them."""
+"""Time, memory, log, names: no walk lists them."""
 WRITERS = ("emberq-sync", "emberq-journal")
 """Threads that may still write what was changed before the walk, as nsqd.dat."""
 PASSED_BY = {

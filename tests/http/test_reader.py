@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 
-from emberq.http.router import DISCARD_BYTES
+from emberq.base.clock import ManualClock
+from emberq.base.timers import Timers
+from emberq.http.router import DISCARD_BYTES, HttpLimits
+from emberq.http.server import HttpServer
 from tests.http.harness import HttpHarness
-from tests.http.site import MAX_ECHO_BYTES, MAX_UPLOAD_BYTES
+from tests.http.playback import RecordingTransport
+from tests.http.site import MAX_ECHO_BYTES, MAX_UPLOAD_BYTES, Site
 from tests.support.raw_http_client import RawClient, chunked, cut_answers, request
+
+
+def connected() -> tuple[Site, RecordingTransport]:
+    """A connection without sockets, and what is behind it."""
+    site = Site()
+    protocol = HttpServer(site.router(), clock=ManualClock(), timers=Timers(), limits=HttpLimits()).make_protocol()
+    transport = RecordingTransport(protocol, fills_up=False)
+    protocol.connection_made(transport)
+    return site, transport
+
 
 # Heads.
 
@@ -152,6 +167,36 @@ def test_a_long_body_arrives_whole(server: HttpHarness, client: RawClient) -> No
     body = bytes(range(256)) * (MAX_UPLOAD_BYTES // 256)
     assert client.ask("POST", "/upload", body).json == {"bytes": MAX_UPLOAD_BYTES}
     assert server.site.seen[0].body == body
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 999, 5000, 70_000])
+def test_long_bodies_arrive_in_any_pieces_one_behind_the_other(piece_bytes: int) -> None:
+    wanted = [bytes([index]) * (3 * MAX_UPLOAD_BYTES // 20 + index) for index in range(3)]
+    stream = b"".join(request("POST", "/upload", body) for body in wanted) + request("GET", "/ping")
+    server, transport = connected()
+    for start in range(0, len(stream), piece_bytes):
+        transport.get_protocol().data_received(stream[start : start + piece_bytes])
+    answers = cut_answers(transport.written)
+    assert [answer.json for answer in answers[:3]] == [{"bytes": len(body)} for body in wanted]
+    assert answers[3].body == b"OK"
+    assert [seen.body for seen in server.seen[:3]] == wanted
+
+
+def test_a_body_that_comes_in_very_small_pieces_takes_no_more_than_its_size_and_half() -> None:
+    body = b"x" * 200_000
+    _, transport = connected()
+    head, _, _ = request("POST", "/upload", body).partition(b"x")
+    tracemalloc.start()
+    try:
+        transport.get_protocol().data_received(head)
+        for _ in range(len(body) - 1):
+            transport.get_protocol().data_received(b"x")
+        held_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held_bytes < 1.5 * len(body)
+    transport.get_protocol().data_received(b"x")
+    assert cut_answers(transport.written)[0].json == {"bytes": len(body)}
 
 
 def test_a_body_that_nobody_reads_is_thrown_away(server: HttpHarness, client: RawClient) -> None:

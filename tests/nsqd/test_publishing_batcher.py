@@ -72,8 +72,14 @@ def turns() -> Turns:
 
 
 @pytest.fixture
-def intake(broker: Broker, turns: Turns) -> PublishBatcher:
-    return PublishBatcher(broker, turns.callbacks.append)
+def noted() -> list[int]:
+    """How many bytes the batcher says were published, each time."""
+    return []
+
+
+@pytest.fixture
+def intake(broker: Broker, turns: Turns, noted: list[int]) -> PublishBatcher:
+    return PublishBatcher(broker, turns.callbacks.append, noted.append)
 
 
 def bodies_in(broker: Broker, topic: str) -> list[bytes]:
@@ -128,6 +134,15 @@ def test_a_refusal_reaches_everyone_in_the_batch(broker: Broker, turns: Turns, i
     intake.add(batch, mpub("t", b"y"))
     turns.end()
     assert (single.heard, batch.heard) == ([(b"PUB", "no room")], [(b"MPUB", "no room")])
+
+
+def test_every_byte_is_noted_gathered_or_not(turns: Turns, intake: PublishBatcher, noted: list[int]) -> None:
+    batch = mpub("t", b"y" * 5000, b"z")
+    intake.add_single(Client(), b"PUB", "t", message(b"x"))
+    intake.add_deferred(Client(), "t", message(b"later"), 1000)
+    turns.end()
+    intake.publish(Client(), batch)
+    assert sum(noted) == len(message(b"x")) + len(message(b"later")) + len(batch.blob)
 
 
 def test_a_large_turn_is_published_in_between(broker: Broker, intake: PublishBatcher) -> None:

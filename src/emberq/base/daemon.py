@@ -20,19 +20,19 @@ pauses that grow with the backlog. So daemons avoid cycles that outlive their us
   has doubled since the last time: so cycles never hold more than everything else does.
 
 With the old garbage goes what the C library has kept of freed memory. The few megabytes that it keeps by our own wish
-(see `program`) are soon back. After two hundred connections with deflate it is 60 MB, because each of their buffers lay
+(see `memory`) are soon back. After two hundred connections with deflate it is 60 MB, because each of their buffers lay
 between others.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from emberq.base import memory
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 
@@ -240,14 +240,7 @@ class Sweeper:
     def _sweep(self) -> None:
         began_ns = self._clock.monotonic_ns()
         gc.collect()
-        return_free_memory()
+        memory.give_back()
         self._swept_ns = self._clock.monotonic_ns()
         self._pause_ns = self._swept_ns - began_ns
         self._blocks = max(1, self._blocks_in_use())
-
-
-def return_free_memory() -> None:
-    """Give memory that the C library keeps back to the system: 5 ms for 60 MB. Only glibc can do that."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

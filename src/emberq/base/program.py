@@ -28,7 +28,6 @@ begin with their level.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import signal
 import sys
@@ -37,7 +36,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, runtime_checkable
 
 from emberq import NSQ_VERSION
-from emberq.base import log
+from emberq.base import log, memory
 from emberq.base.flag import FlagError, HelpRequested, SettingError
 from emberq.base.settings import Given, OptionsError, SettingTable, render_help
 
@@ -49,14 +48,6 @@ logger = logging.getLogger(__name__)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 HANG_UP_SIGNALS = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
 """SIGHUP, which Windows does not have."""
-
-MAX_REUSED_BYTES = 4 * 1024 * 1024
-"""A block of more comes from the system each time: no message is larger, unless --max-msg-size was raised."""
-MAX_KEPT_BYTES = 8 * 1024 * 1024
-"""Most freed memory that is kept."""
-MALLOC_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_")
-_M_TRIM_THRESHOLD = -1  # as malloc.h names them
-_M_MMAP_THRESHOLD = -3
 
 
 # A daemon as a process.
@@ -109,7 +100,7 @@ def prepare() -> None:
     from emberq.base.daemon import tame_collector
 
     _raise_open_files_limit()
-    _keep_freed_memory()
+    memory.keep_freed()
     tame_collector()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
 
@@ -126,22 +117,6 @@ def _raise_open_files_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _keep_freed_memory() -> None:
-    """Have the C library keep a few megabytes that were freed.
-
-    glibc returns the memory of a large message to the system as soon as it is freed, and gets it back page by page for
-    the next one. That took two thirds of what a message of 1 MB costs. Other C libraries are left as they are, and so
-    is one that is set by MALLOC_TRIM_THRESHOLD_ or MALLOC_MMAP_THRESHOLD_. Once a minute a daemon gives all of it back
-    (see `daemon.Sweeper`).
-    """
-    import ctypes
-
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None and not any(name in os.environ for name in MALLOC_SETTINGS):
-        mallopt(_M_MMAP_THRESHOLD, MAX_REUSED_BYTES)
-        mallopt(_M_TRIM_THRESHOLD, MAX_KEPT_BYTES)
 
 
 def serve(make_daemon: Callable[[], Daemon]) -> bool:

@@ -58,8 +58,8 @@ _SEQUENCES = tuple(b"%03x" % n for n in range(MAX_BATCH_COUNT))
 """The last three digits of an id, for each sequence number."""
 _SEQUENCE_DIGITS = tuple(b"".join(_SEQUENCES)[digit::3] for digit in range(3))
 """The same, digit by digit."""
-_SIZES = tuple(n.to_bytes(4) for n in range(4096))
-"""The size fields of small messages."""
+SIZES = tuple(n.to_bytes(4) for n in range(4096))
+"""The size fields of small messages, for each size."""
 _FRAME_HEADS = tuple(FRAME_HEADER.pack(size, MESSAGE) for size in range(4096))
 """What their frames begin with."""
 _ONCE: Final = b"\0\1"
@@ -272,7 +272,7 @@ class Published(Shape):
 
     def _with_heads(self, start: int, stop: int, head: bytes, added: int) -> list[bytes]:
         """Messages `start` to `stop` with a size, `head` and the id before each body, in pieces."""
-        data, ends, cut, sizes, sequences = self._data, self._ends, self._cut, _SIZES, _SEQUENCES
+        data, ends, cut, sizes, sequences = self._data, self._ends, self._cut, SIZES, _SEQUENCES
         first_id = self._first_id + start
         head += b"%013x" % (first_id >> 12)
         sequence = first_id & 0xFFF

@@ -8,7 +8,8 @@ The parser is httptools (llhttp), which calls back for each piece of a request:
                                   on_headers_complete: is the request admitted, and how much body may follow?
     hello                         on_body, on_message_complete: an `Exchange` is ready
 
-A head that was seen before is not parsed again; see `HeadCache` in `router`.
+A head that was seen before is not parsed again; see `HeadCache` in `router`. A body of known length does not pass
+through the parser, which would hand it on in small pieces: what arrives is kept as it came, and joined once.
 
 Whether a request is refused is known when its headers are, and then its body is not collected. A short body is thrown
 away and the connection goes on. When a long one would follow, or the client waits for permission to send it, the
@@ -47,6 +48,7 @@ from emberq.http.router import (
 UNKNOWN_NS: Final = -1
 """The value of `RequestReader.since_ns` until the connection sets it."""
 _BLANK_LINE: Final = b"\r\n\r\n"
+_SMALL_PIECE_BYTES: Final = 4096
 _NO_PARSER: Final = HttpRequestParser(None)
 """Takes the place of the parser in readers that are closed."""
 
@@ -83,12 +85,14 @@ class RequestReader:
         "_headers",
         "_is_tls",
         "_keeps_body",
+        "_kept_pieces",
         "_new_head",
         "_parser",
         "_quiet_bytes",
         "_remote_address",
         "_target",
         "is_finished",
+        "missing_bytes",
         "owes_continue",
         "phase",
         "ready",
@@ -131,11 +135,17 @@ class RequestReader:
         """How much of the body may arrive before the connection is given up."""
         self._keeps_body = False
         """Whether the body is collected, not thrown away."""
+        self._kept_pieces: list[bytes | bytearray] = []
+        """What has arrived of a body that does not pass through the parser."""
+        self.missing_bytes = 0
+        """How much of it is still to come; 0: there is no such body."""
 
     # The connection's side.
 
     def feed(self, data: bytes | memoryview) -> None:
         """Read a slice of the stream; the requests that it completes are ready."""
+        if self.missing_bytes:
+            data = self._take_body(data)
         if self.phase is BETWEEN and isinstance(data, bytes):
             data = self._take_known(data)
         if data:
@@ -161,6 +171,7 @@ class RequestReader:
         self.is_finished = True
         self.ready.clear()
         self._parser = _NO_PARSER
+        self._kept_pieces.clear()
 
     # Heads seen before.
 
@@ -171,14 +182,12 @@ class RequestReader:
             if not blank_line or len(head) > MAX_HEAD_BYTES:
                 break
             known = self._admission.known_heads.get(head)
-            if known is None:
+            if known is None or known.body_bytes > len(rest):
                 return self._parse_new_head(data, head, rest)
             body_bytes = known.body_bytes
             if body_bytes == len(rest):
                 self._deliver_known(known, rest)
                 return b""
-            if body_bytes > len(rest):
-                break
             self._deliver_known(known, rest[:body_bytes])
             data = rest[body_bytes:]
         return data
@@ -198,7 +207,42 @@ class RequestReader:
         self._new_head = head
         self._parse(head + _BLANK_LINE)
         self._new_head = None
+        if self._has_plain_body():
+            self._parser = HttpRequestParser(self)  # the other one waits for the body
+            self.missing_bytes = parse_length(self._headers[b"content-length"])
+            return bytes(self._take_body(rest))
         return rest
+
+    # Bodies that do not pass through the parser.
+
+    def _has_plain_body(self) -> bool:
+        """Whether a body is to be kept of which the head tells the length."""
+        if self.phase is not BODY or not self._keeps_body or self.is_finished:
+            return False
+        headers = self._headers
+        return b"content-length" in headers and b"transfer-encoding" not in headers and b"upgrade" not in headers
+
+    def _take_body(self, data: bytes | memoryview) -> bytes | memoryview:
+        """Keep what belongs to the body, and deliver the request when it is whole; returns the rest."""
+        piece = data[: self.missing_bytes]
+        if not piece:
+            return data
+        self.owes_continue = False
+        self.missing_bytes -= len(piece)
+        pieces = self._kept_pieces
+        if len(piece) >= _SMALL_PIECE_BYTES or not pieces:
+            pieces.append(bytes(piece))
+        else:  # each piece is an object: small ones would take many times their size
+            if not isinstance(pieces[-1], bytearray):
+                pieces.append(bytearray())
+            pieces[-1] += piece
+        if not self.missing_bytes:
+            self._exchange.request.body = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            self.phase = BETWEEN
+            self.is_finished = self._exchange.ending is CLOSE
+            self.ready.append(self._exchange)
+        return data[len(piece) :]
 
     # The parser and its callbacks.
 
@@ -391,6 +435,8 @@ class RequestReader:
         self.is_finished = True
         self.owes_continue = False
         self._body = b""
+        self._kept_pieces.clear()
+        self.missing_bytes = 0
         self._exchange.ending = CLOSE
         self.ready.append(self._exchange)
 

@@ -221,14 +221,16 @@ class HttpConnection:
 
     def _read(self, data: bytes) -> None:
         """Read and answer what has arrived, slice by slice, until something holds the connection back."""
-        if len(data) <= SLICE_BYTES:
-            self._reader.feed(data)
+        reader = self._reader
+        if len(data) <= max(SLICE_BYTES, reader.missing_bytes):
+            reader.feed(data)
             self._answer_waiting()
             return
         view, offset = memoryview(data), 0
         while offset < len(data) and not self._holds:
-            self._reader.feed(view[offset : offset + SLICE_BYTES])
-            offset += SLICE_BYTES
+            end = offset + max(SLICE_BYTES, reader.missing_bytes)
+            reader.feed(bytes(view[offset:end]) if reader.phase is BETWEEN else view[offset:end])
+            offset = end
             self._answer_waiting()
         if offset < len(data):
             self._keep(data[offset:])

@@ -19,6 +19,7 @@ from emberq.base.clock import NS_PER_SECOND, Clock, SystemClock
 from emberq.base.daemon import LoopLag, LoopTimers, Sweeper
 from emberq.base.file import lacks_room
 from emberq.base.listener import Listener, ListenError
+from emberq.base.memory import Reserve
 from emberq.base.program import StartError
 from emberq.base.timers import NEVER, Timers
 from emberq.base.tls import ServerTls, TlsError, loaded_tls
@@ -113,7 +114,8 @@ class Nsqd:
         self._lookup_tls = _lookup_tls(self.options)
         self._lookupd_secret = OwnSecret(self.options.lookupd_secret_file, flag="lookupd-secret-file")
         authorizer = _authorizer(self.options, self.clock)
-        self.batcher = PublishBatcher(self.broker, self._call_soon)
+        self._reserve = Reserve()
+        self.batcher = PublishBatcher(self.broker, self._call_soon, self._reserve.published)
         gate = ConnectionGate(self.options, clock=self.clock)
         self._context = SessionContext(
             self.options,
@@ -212,6 +214,7 @@ class Nsqd:
     def _start_watches(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop_timers = LoopTimers(loop, self._timers, self.clock)
         self._loop_timers.start()
+        self._reserve.start()
         self._sweeper.start()
         self._loop_lag.start()
         self.memory.start()
@@ -233,6 +236,7 @@ class Nsqd:
         self.memory.stop()
         self._loop_lag.stop()
         self._sweeper.stop()
+        self._reserve.stop()
         if self._loop_timers is not None:
             self._loop_timers.stop()
 

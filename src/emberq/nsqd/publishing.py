@@ -242,11 +242,20 @@ Waiting = tuple[BatchedPublisher, bytes, "bytes | Publish"]
 
 
 class PublishBatcher:
-    """Gathers the small publishes of all clients. Owned by the daemon; `call_soon` ends a turn."""
+    """Gathers the small publishes of all clients. Owned by the daemon.
 
-    def __init__(self, broker: Broker, call_soon: Callable[[Callable[[], None]], object]) -> None:
+    `call_soon` ends a turn. `note_bytes` is told how much was published.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        call_soon: Callable[[Callable[[], None]], object],
+        note_bytes: Callable[[int], None],
+    ) -> None:
         self._broker = broker
         self._call_soon = call_soon
+        self.note_bytes = note_bytes
         self._gathered: dict[str, list[Waiting]] = {}
         self._deferred: list[tuple[BatchedPublisher, str, bytes, int]] = []
         """Messages to be deferred: each with its publisher, its topic and the delay in milliseconds."""
@@ -308,6 +317,7 @@ class PublishBatcher:
 
     def flush(self) -> None:
         """Publish what was gathered and tell every publisher."""
+        self.note_bytes(self._gathered_bytes)
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for topic, waiting in gathered.items():
             self._publish(topic, waiting)
@@ -319,6 +329,7 @@ class PublishBatcher:
 
     def publish(self, publisher: BatchedPublisher, command: Publish) -> None:
         """Publish at once, alone: for what is a batch already."""
+        self.note_bytes(len(command.blob))
         self._publish(command.topic, [(publisher, command.verb, command)])
 
     def publish_deferred(self, publisher: BatchedPublisher, topic: str, message: bytes, defer_ms: int) -> None:

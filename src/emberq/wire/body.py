@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from emberq.base.memory import blank
 from emberq.wire import error
 from emberq.wire.command import Command, CommandWithBody
 from emberq.wire.error import FatalError
@@ -98,7 +99,7 @@ class SizedBody(ArrivingBody):
             missing = self._size - self.arrived_bytes
             if missing < DIRECT_BYTES or self.arrived_bytes * MAX_AHEAD < self._size:
                 return None
-            place = self._place = BytesIO(bytes(self._size))  # it has the only reference, so it needs no copy
+            place = self._place = BytesIO(blank(self._size))  # it has the only reference, so it needs no copy
             place.writelines(self._pieces)
             self._pieces.clear()
         return place.getbuffer()[self.arrived_bytes :]

@@ -127,12 +127,17 @@ class DeflateCodec:
 
 
 class SnappyCodec:
-    """Snappy in the framing format."""
+    """Snappy in the framing format.
+
+    cramjam takes a stream from its identifier on. So the identifier is written over what stands before the chunks that
+    are next: they need not be copied behind one.
+    """
 
     def __init__(self) -> None:
         self._compressor = cramjam.snappy.Compressor()
         self._arrived = bytearray()
-        """Chunks not decoded yet; shorter than one chunk, once the caller has taken all pieces."""
+        """Chunks not decoded yet, from `_position` on; shorter than one chunk, once the caller has taken all pieces."""
+        self._position = 0
         self._identified = False
         self._bytes_to_skip = 0
         """What is still to come of a chunk that is passed over. Such a chunk may be long, and is never kept."""
@@ -142,7 +147,10 @@ class SnappyCodec:
         return bytes(self._compressor.flush())
 
     def decompress(self, data: bytes) -> Iterator[bytes]:
-        self._arrived += data
+        if data:
+            with memoryview(self._arrived) as kept:
+                self._arrived = bytearray().join((STREAM_IDENTIFIER, kept[self._position :], data))
+            self._position = len(STREAM_IDENTIFIER)
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:
@@ -152,23 +160,31 @@ class SnappyCodec:
             return
         while True:
             yield from self._reach_data()
-            run_bytes = self._measure_run()
-            if not run_bytes:
-                return
-            run = self._arrived[:run_bytes]
-            del self._arrived[:run_bytes]
-            try:
-                piece = bytes(cramjam.snappy.decompress(STREAM_IDENTIFIER + run))
-            except cramjam.DecompressionError as failure:
-                raise CompressionError(str(failure)) from failure
-            yield piece
+            run_end = self._measure_run()
+            if run_end == self._position:
+                break
+            yield self._take_run(run_end)
+        del self._arrived[: self._position]
+        self._position = 0
+
+    def _take_run(self, run_end: int) -> bytes:
+        """The plain bytes of these chunks."""
+        start = self._position - len(STREAM_IDENTIFIER)
+        self._arrived[start : self._position] = STREAM_IDENTIFIER
+        self._position = run_end
+        try:
+            with memoryview(self._arrived) as arrived:
+                return bytes(cramjam.snappy.decompress(arrived[start:run_end]))
+        except cramjam.DecompressionError as failure:
+            raise CompressionError(str(failure)) from failure
 
     def _take_small(self) -> bytes:
         """The plain bytes, if what has arrived is just one small chunk of data; none for all else, right or wrong."""
-        arrived = self._arrived
-        size = len(arrived)
+        start = self._position
+        size = len(self._arrived) - start
         if not _MIN_DATA_CHUNK_BYTES <= size <= SMALL_CHUNK_BYTES or self._bytes_to_skip or not self._identified:
             return b""
+        arrived = self._arrived[start:]
         (header,) = _UINT32.unpack_from(arrived)
         if CHUNK_HEADER_BYTES + (header >> 8) != size:
             return b""
@@ -185,56 +201,59 @@ class SnappyCodec:
             return b""
         if _checksum.of(payload) != arrived[CHUNK_HEADER_BYTES : CHUNK_HEADER_BYTES + CHECKSUM_BYTES]:
             return b""
-        arrived.clear()
+        self._arrived.clear()
+        self._position = 0
         return payload
 
     def _reach_data(self) -> Iterator[bytes]:
-        """Drop the chunks that hold no data, up to one that does; an empty piece after each MAX_STEP_CHUNKS of them."""
+        """Pass the chunks that hold no data, up to one that does; an empty piece after each MAX_STEP_CHUNKS of them."""
         arrived = self._arrived
         for number in count(1):
             if number % MAX_STEP_CHUNKS == 0:
                 yield b""
             if self._bytes_to_skip:
-                skipped_bytes = min(self._bytes_to_skip, len(arrived))
-                del arrived[:skipped_bytes]
+                skipped_bytes = min(self._bytes_to_skip, len(arrived) - self._position)
+                self._position += skipped_bytes
                 self._bytes_to_skip -= skipped_bytes
-            if len(arrived) < CHUNK_HEADER_BYTES:
+            if len(arrived) - self._position < CHUNK_HEADER_BYTES:
                 return
-            kind = arrived[0]
+            kind = arrived[self._position]
             if kind == _IDENTIFIER or not self._identified:
                 if not self._take_identifier():
                     return
             elif kind >= _FIRST_SKIPPABLE:
-                self._bytes_to_skip = CHUNK_HEADER_BYTES + (_UINT32.unpack_from(arrived)[0] >> 8)
+                (header,) = _UINT32.unpack_from(arrived, self._position)
+                self._bytes_to_skip = CHUNK_HEADER_BYTES + (header >> 8)
             elif kind in _MAX_PAYLOAD_BYTES:
                 return
             else:
                 raise CompressionError(f"snappy: unknown kind of chunk {kind:#04x}")
 
     def _take_identifier(self) -> bool:
-        """Drop the stream identifier, if it is there in whole."""
-        start = self._arrived[: len(STREAM_IDENTIFIER)]
+        """Pass the stream identifier, if it is there in whole."""
+        start = self._arrived[self._position : self._position + len(STREAM_IDENTIFIER)]
         if not STREAM_IDENTIFIER.startswith(start):
             raise CompressionError("snappy: no stream identifier")
         if len(start) < len(STREAM_IDENTIFIER):
             return False
-        del self._arrived[: len(STREAM_IDENTIFIER)]
+        self._position += len(STREAM_IDENTIFIER)
         self._identified = True
         return True
 
     def _measure_run(self) -> int:
-        """The size of the next chunks: complete ones with data, as many as fit into a piece; 0 if there is none."""
-        run_bytes = plain_bytes = 0
+        """Where the next chunks end: complete ones with data, as many as fit into a piece."""
+        run_end = self._position
+        plain_bytes = 0
         for _ in range(MAX_STEP_CHUNKS):
-            chunk = self._data_chunk(run_bytes)
+            chunk = self._data_chunk(run_end)
             if chunk is None:
                 break
             chunk_end, chunk_plain_bytes = chunk
             plain_bytes += chunk_plain_bytes
             if plain_bytes > PIECE_BYTES:
                 break
-            run_bytes = chunk_end
-        return run_bytes
+            run_end = chunk_end
+        return run_end
 
     def _data_chunk(self, start: int) -> tuple[int, int] | None:
         """Where the data chunk that begins here ends, and how many plain bytes it claims to hold.

@@ -72,7 +72,9 @@ class RigNode:
 
 def batcher_of(rig: Rig) -> PublishBatcher:
     """Gathers what is published in one turn of the loop that runs."""
-    return PublishBatcher(rig.broker, lambda callback: asyncio.get_running_loop().call_soon(callback))
+    return PublishBatcher(
+        rig.broker, lambda callback: asyncio.get_running_loop().call_soon(callback), list[int]().append
+    )
 
 
 def request(query: str = "", body: bytes = b"", *, headers: dict[bytes, bytes] | None = None, **params: str) -> Request:

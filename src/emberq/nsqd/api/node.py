@@ -26,8 +26,8 @@ from typing import Protocol
 from urllib.parse import parse_qs
 
 import emberq
+from emberq.base import memory
 from emberq.base.clock import Clock
-from emberq.base.daemon import return_free_memory
 from emberq.base.text import masked
 from emberq.broker.broker import Broker
 from emberq.broker.stats import ClientStats
@@ -257,7 +257,7 @@ async def free_memory(_request: Request) -> Response:
     """Free what can be freed without stopping the daemon for long."""
     if sys.getallocatedblocks() <= MAX_SWEPT_BLOCKS:
         gc.collect()
-    await asyncio.to_thread(return_free_memory)
+    await asyncio.to_thread(memory.give_back)
     return plain("OK")
 
 

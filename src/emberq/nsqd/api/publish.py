@@ -27,15 +27,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from array import array
 from collections.abc import Awaitable, Sequence
-from itertools import accumulate
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from emberq.base.clock import NS_PER_MS
 from emberq.broker.broker import Broker
 from emberq.broker.error import BrokerError, DrainingError, GateClosedError, JournalFailedError, TopicFullError
+from emberq.broker.layout import PUBLISHED_HEADER, PUBLISHED_HEADER_BYTES, SIZES
 from emberq.broker.topic import Pending, Topic
 from emberq.http.message import HttpError, LaterResponse, Query, Request, Response, text
 from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, required_topic, valid_topic
@@ -46,11 +45,13 @@ from emberq.wire.error import FatalError
 from emberq.wire.mpub import messages_of
 from emberq.wire.parameter import ProducerSequence, parse_producer_id, parse_sequence
 
+if TYPE_CHECKING:
+    from mypy_extensions import i64
+
 MAX_PLAIN_TARGETS: Final = 1024
 MAX_PLAIN_TARGET_CHARS: Final = 256
 """How many request targets are remembered, and up to which length."""
 
-_INT32: Final = struct.Struct(">i")
 _OK: Final = text("OK")
 _REFUSALS: Final = (BrokerError, StorageError)
 
@@ -83,7 +84,7 @@ class PublishApi:
         if not body:
             raise HttpError(400, "MSG_EMPTY")
         producer = producer_of(request)
-        blob = len(body).to_bytes(_INT32.size, "big") + body
+        blob = PUBLISHED_HEADER.pack(len(body)) + body
         topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
         if topic is not None and producer is None and len(blob) <= MAX_SMALL_BYTES:
             return self._publish_with_others(topic.name, blob)
@@ -134,6 +135,7 @@ class PublishApi:
                 )
             else:
                 blob, ends = batch_of_lines(request.body, max_msg_size=self._max_msg_size)
+            self._batcher.note_bytes(len(blob))
             pending = topic.publish(blob, ends, producer=producer) if ends else None
         except _REFUSALS as refusal:
             raise unavailable(refusal, is_last=producer is not None) from refusal
@@ -219,26 +221,32 @@ Batch = tuple[bytes, Sequence[int]]
 
 def batch_of_lines(body: bytes, *, max_msg_size: int) -> Batch:
     """The messages of a text body, maybe none."""
-    messages = list(filter(None, body.split(b"\n")))
-    if not messages:
-        return b"", ()
-    sizes = list(map(len, messages))
-    largest = max(sizes)
-    if largest > max_msg_size:
-        raise HttpError(413, "MSG_TOO_BIG")
-    if largest == min(sizes):
-        return _uniform_batch(messages, largest)
-    pieces = [b""] * (2 * len(messages))
-    pieces[0::2] = map(_INT32.pack, sizes)
-    pieces[1::2] = messages
-    return b"".join(pieces), array("I", accumulate([_INT32.size + size for size in sizes]))
-
-
-def _uniform_batch(messages: Sequence[bytes], size: int) -> Batch:
-    head = _INT32.pack(size)
-    blob = head + head.join(messages)
-    stride = len(head) + size
-    return blob, range(stride, len(blob) + 1, stride)
+    heads = SIZES
+    parts: list[bytes] = []
+    ends: list[int] = []
+    limit: i64 = max_msg_size
+    smallest: i64 = limit
+    start: i64 = 0
+    end: i64 = 0
+    stop: i64 = len(body)
+    while start < stop:
+        line_end: i64 = body.find(b"\n", start)  # `split` would look at each byte
+        if line_end < 0:
+            line_end = stop
+        size: i64 = line_end - start
+        if size > 0:
+            if size > limit:
+                raise HttpError(413, "MSG_TOO_BIG")
+            parts.append(heads[size] if size < 4096 else PUBLISHED_HEADER.pack(size))
+            parts.append(body[start:line_end])
+            smallest = min(smallest, size)
+            end += PUBLISHED_HEADER_BYTES + size
+            ends.append(end)
+        start = line_end + 1
+    stride = PUBLISHED_HEADER_BYTES + smallest
+    if end == stride * len(ends):
+        return b"".join(parts), range(stride, end + 1, stride)
+    return b"".join(parts), array("I", ends)
 
 
 def batch_of_records(body: bytes, *, topic: str, max_msg_size: int, max_body_size: int) -> Batch:

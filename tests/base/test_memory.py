@@ -1,0 +1,166 @@
+"""Large blocks of memory are reused, and those of a queue that grows are there before they are needed."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from emberq.base import memory
+from emberq.base.memory import LOOK_EVERY_BYTES, SETTINGS, Reserve, blank
+
+MB = 1024 * 1024
+ROUNDS = 200
+REUSING = f"""
+import resource, sys
+from emberq.base import program
+if sys.argv[1] == "prepared":
+    program.prepare()
+packets = [bytes(65536) for _ in range(16)]
+def publish():
+    joined = b"".join(packets)
+    return joined[1:]
+publish()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range({ROUNDS}):
+    publish()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+GROWING = f"""
+import resource, sys, threading, time
+from emberq.base import memory
+from emberq.base.memory import Reserve
+memory.keep_freed()
+reserve = Reserve()
+reserve.start()
+queue = []
+def publish():
+    queue.append(b"x" * 65536)
+    if sys.argv[1] == "told":
+        reserve.published(65536)
+        time.sleep(0.0005)  # the thread has its turn, as beside an event loop
+for _ in range(200):
+    publish()
+before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+for _ in range({ROUNDS} * 5):
+    publish()
+print(resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before)
+reserve.stop()
+"""
+
+
+def is_touched_when_asked() -> bool:
+    """Whether this system touches memory by one call, as Linux does since 5.14."""
+    with mmap.mmap(-1, mmap.PAGESIZE) as page:
+        try:
+            page.madvise(23)
+        except (AttributeError, OSError):
+            return False
+    return True
+
+
+needs_glibc = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")
+
+
+def faults_in(program: str, word: str, **settings: str) -> float:
+    """How often memory was touched first, in one round."""
+    plain = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    command = [sys.executable, "-c", program, word]
+    done = subprocess.run(command, env={**plain, **settings}, capture_output=True, text=True, check=True)
+    return int(done.stdout) / ROUNDS
+
+
+@needs_glibc
+def test_a_message_of_1_mb_is_not_faulted_in_page_by_page() -> None:
+    assert faults_in(REUSING, "as it is") > 100
+    assert faults_in(REUSING, "prepared") < 10
+
+
+@needs_glibc
+def test_what_the_operator_has_set_is_left_alone() -> None:
+    assert faults_in(REUSING, "prepared", MALLOC_TRIM_THRESHOLD_="131072") > 100
+
+
+@needs_glibc
+@pytest.mark.skipif(not is_touched_when_asked(), reason="Linux before 5.14")
+def test_a_queue_that_grows_finds_its_memory_touched() -> None:
+    untold, told = faults_in(GROWING, "untold"), faults_in(GROWING, "told")
+    assert untold > 70  # five blocks of 16 pages
+    assert told < untold / 2  # how much less depends on how soon the other thread runs
+
+
+@needs_glibc
+def test_there_is_no_reserve_where_the_operator_has_set_the_heap_up() -> None:
+    assert faults_in(GROWING, "told", MALLOC_TOP_PAD_="65536") > 70
+
+
+@pytest.fixture
+def threads_before() -> set[threading.Thread]:
+    return set(threading.enumerate())
+
+
+@needs_glibc
+def test_its_thread_ends_with_it() -> None:
+    program = f"""
+import threading
+from emberq.base import memory
+from emberq.base.memory import Reserve
+def names():
+    return [thread.name for thread in threading.enumerate()]
+def grow():
+    queue.append(bytes({MB}))
+    reserve.published({MB})
+memory.keep_freed()
+reserve, queue = Reserve(), []
+reserve.start()
+for _ in range(64):
+    grow()
+print(names())
+reserve.stop()
+grow()  # what is published at the very end has no effect
+print(names())
+"""
+    plain = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    done = subprocess.run([sys.executable, "-c", program], env=plain, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['MainThread', 'memory']", "['MainThread']"]
+
+
+def test_a_loop_in_another_thread_has_no_reserve(threads_before: set[threading.Thread]) -> None:
+    def run() -> None:
+        reserve = Reserve()
+        reserve.start()
+        blocks = []
+        for _ in range(64):
+            blocks.append(bytes(MB))
+            reserve.published(LOOK_EVERY_BYTES)
+        found.update(threading.enumerate())
+        reserve.stop()
+
+    found: set[threading.Thread] = set()
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert found - threads_before == {thread}
+
+
+def test_what_publishes_little_has_no_thread(threads_before: set[threading.Thread]) -> None:
+    reserve = Reserve()
+    reserve.start()
+    for _ in range(1000):
+        reserve.published(100)
+    assert set(threading.enumerate()) == threads_before
+    reserve.stop()
+
+
+def test_blank_memory_has_its_size() -> None:
+    assert [len(blank(size)) for size in (1, 100, MB)] == [1, 100, MB]
+
+
+def test_giving_memory_back_can_be_done_at_any_time() -> None:
+    memory.give_back()
+    memory.give_back()
