@@ -56,17 +56,17 @@ class Plan:
     single_count: int = 1_000
     batch_size: int = 100
     max_in_flight: int = 200
-    # On a busy machine a library takes more than a second to get round to all that is in flight.
-    msg_timeout_ms: int = 2_000
+    # On a busy machine a library takes seconds to get round to all that is in flight.
+    msg_timeout_ms: int = 4_000
     # Shorter than the run, so that every connection has heartbeats to answer; and long enough for a library that lets a
     # publisher wait while messages pour in, which on a busy machine takes seconds. nsqd bears with two intervals.
     heartbeat_interval_ms: int = 3_000
     defer_ms: int = 500
     # Long enough to outlive the message timeout, touched often enough never to reach it.
-    hold_ms: int = 2_600
+    hold_ms: int = 4_600
     touch_interval_ms: int = 400
     # After the last FIN: a message that nsqd did not take as finished would time out and come back.
-    linger_ms: int = 2_600
+    linger_ms: int = 4_600
     # A driver that has not finished by then reports what it has got.
     deadline_ms: int = 60_000
     # Spread over the first half: after a requeue a library tries one message before it goes on, and it
