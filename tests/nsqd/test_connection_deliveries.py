@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from emberq.nsqd.connection import MAX_SETTLED_COUNT, Deliveries
+from emberq.nsqd.connection import MAX_SETTLED_COUNT, PATIENCE_S, Deliveries
 
 
 class Consumer:
@@ -15,6 +15,9 @@ class Consumer:
 
     def settle(self) -> None:
         self.settled_count += 1
+
+    def settle_later(self) -> None:
+        self.settle()
 
 
 async def test_thousands_of_consumers_settle_over_several_turns() -> None:
@@ -30,3 +33,24 @@ async def test_thousands_of_consumers_settle_over_several_turns() -> None:
     deliveries.add(late)
     await asyncio.sleep(0)
     assert late.settled_count == 1
+
+
+async def test_a_consumer_that_can_wait_is_settled_after_a_while() -> None:
+    deliveries = Deliveries()
+    consumer = Consumer()
+    deliveries.add_patient(consumer)
+    deliveries.add_patient(consumer)
+    await asyncio.sleep(0)
+    assert consumer.settled_count == 0
+    await asyncio.sleep(10 * PATIENCE_S)
+    assert consumer.settled_count == 1
+
+
+async def test_a_consumer_that_has_gone_is_not_waited_for() -> None:
+    deliveries = Deliveries()
+    gone, there = Consumer(), Consumer()
+    deliveries.add_patient(gone)
+    deliveries.add_patient(there)
+    deliveries.forget(gone)
+    await asyncio.sleep(10 * PATIENCE_S)
+    assert (gone.settled_count, there.settled_count) == (0, 1)

@@ -7,7 +7,8 @@ from typing import cast
 
 import pytest
 
-from emberq.nsqd.connection import Output, Pause
+from emberq.base.clock import NS_PER_SECOND
+from emberq.nsqd.connection import REST_NS, Output, Pause
 from emberq.wire.command import Command, Nop
 from emberq.wire.error import FatalError
 from tests.support.waiting import turns
@@ -63,6 +64,23 @@ async def test_giving_way_lasts_one_turn_of_the_loop(rig: Rig) -> None:
     await turns(1)
     assert (rig.is_stopped, rig.socket.reads) == (False, True)
     assert rig.told == [(None, b"a packet that had been read")]
+
+
+async def test_a_rest_lasts_for_some_turns_and_ends_by_itself(rig: Rig) -> None:
+    rig.suspension.rest()
+    rig.suspension.rest()
+    await turns(1)
+    assert (rig.is_stopped, rig.socket.reads) == (True, False)
+    await asyncio.sleep(10 * REST_NS / NS_PER_SECOND)
+    assert (rig.is_stopped, rig.socket.reads) == (False, True)
+    assert rig.told == [(None, b"")]
+
+
+async def test_a_connection_that_ends_does_not_come_back_from_its_rest(rig: Rig) -> None:
+    rig.suspension.rest()
+    rig.suspension.end()
+    await asyncio.sleep(10 * REST_NS / NS_PER_SECOND)
+    assert rig.told == []
 
 
 async def test_a_packet_that_is_discarded_does_not_come(rig: Rig) -> None:

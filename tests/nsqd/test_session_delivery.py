@@ -13,6 +13,7 @@ import pytest
 from tests.support.harness import NsqdHarness
 from tests.support.raw_client import MESSAGE, RESPONSE, Client, Message, parse_message
 from tests.support.stream_upgrade import TranslatedSocket, start_deflate
+from tests.support.waiting import wait_until
 
 END_OF_WRITE = b"\x00\x00\xff\xff"
 
@@ -91,6 +92,53 @@ def test_windows_that_open_step_by_step_make_one_delivery(nsqd: NsqdHarness, con
     consumer.client.send(b"".join(b"RDY %d\n" % count for count in range(1, 21)))
     consumer.read_messages(20)
     assert consumer.count_writes() == 1
+
+
+def test_a_consumer_that_holds_nearly_all_it_wants_gets_more_together(
+    nsqd: NsqdHarness, consumer: DeflatedConsumer
+) -> None:
+    """One free place in a hundred is not filled at once, but filled it is; many free places are filled at once."""
+    nsqd.connect().mpub("t", [b"%03d" % number for number in range(300)])
+    consumer.client.rdy(100)
+    messages = consumer.read_messages(100)
+    consumer.client.fin(messages[0])
+    assert consumer.read_messages(1)[0].body == b"100"
+    consumer.count_writes()
+    consumer.client.send(b"".join(b"FIN %b\n" % message.id for message in messages[1:51]))
+    assert [message.body for message in consumer.read_messages(50)] == [b"%03d" % number for number in range(101, 151)]
+    assert consumer.count_writes() == 1
+
+
+@pytest.mark.parametrize("wanted", [100, 300])
+def test_fins_that_come_one_by_one_all_count(nsqd: NsqdHarness, wanted: int) -> None:
+    """Whether nsqd rests between them or not."""
+    bodies = [b"%04d" % number for number in range(2 * wanted)]
+    nsqd.connect().mpub("t", bodies)
+    client = nsqd.consumer("t", "c", rdy=wanted)
+    seen = []
+    for _ in range(len(bodies)):
+        message = client.read_message()
+        seen.append(message.body)
+        client.fin(message)
+        nsqd.advance(ms=1)
+    assert seen == bodies
+    wait_until(lambda: nsqd.channel("t", "c").in_flight_count == 0)
+
+
+def test_what_comes_during_a_rest_is_answered_behind_it(nsqd: NsqdHarness) -> None:
+    nsqd.connect().mpub("t", [b"%03d" % number for number in range(200)])
+    client = nsqd.consumer("t", "c", rdy=100)
+    first, second, *_ = client.read_messages(100)
+    client.fin(first)
+    wait_until(lambda: nsqd.channel("t", "c").in_flight_count == 100)
+    client.send(b"REQ %b 0\n" % second.id)
+    client.send(b"CLS\n")
+    frames = [client.read_frame() for _ in range(3)]
+    assert [(frame.type, frame.data[-3:]) for frame in frames] == [
+        (MESSAGE, b"100"),
+        (MESSAGE, b"101"),
+        (RESPONSE, b"AIT"),
+    ]
 
 
 @pytest.mark.parametrize("answered", [b"PUB other\n\x00\x00\x00\x01x", b"CLS\n"])

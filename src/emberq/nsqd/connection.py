@@ -20,14 +20,16 @@ ReplyQueue. Replies leave in the order of the commands, though some are not know
 answered when its messages are on the disk. Until then a client may publish more, to other topics too; those replies
 wait behind the first. Other commands that have a reply wait until the queue is empty.
 
-Pause. A session stops for two reasons. A client that sends a lot gives way to the others after its turn, and goes on in
-the loop's next one. A command that takes time (TLS, AUTH, a reply that must wait for those before it) holds up all
-commands behind it. Meanwhile reading is paused and what the client sends stays in its socket. One packet may still
+Pause. A session stops for three reasons. A client that sends a lot gives way to the others after its turn, and goes on
+in the loop's next one. A command that takes time (TLS, AUTH, a reply that must wait for those before it) holds up all
+commands behind it. And what a client sends may not be urgent, and cost less when it has gathered in the socket for a
+moment. Meanwhile reading is paused and what the client sends stays in its socket. One packet may still
 come, because the loop had read it already; it is kept, until the session takes it or a TLS handshake begins.
 
 Deliveries. Commands of consumers only change what a channel knows. What they made room for is delivered at the end of
 the loop's turn, when all sockets that were readable have been read. So the consumers of a channel share what is there,
-each gets one write, and clients are not woken for every message.
+each gets one write, and clients are not woken for every message. A consumer that holds nearly as many messages as it
+wants can wait a millisecond for more of them.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from collections.abc import Callable, Coroutine
 from enum import Flag, auto
 from typing import Any, Protocol
 
-from emberq.base.clock import NS_PER_MS, Clock
+from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, Clock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.stats import ClientStats
 from emberq.wire.command import Command
@@ -394,6 +396,10 @@ Spawn = Callable[[Coroutine[Any, Any, None]], "asyncio.Task[None]"]
 """Runs a coroutine in the background and holds its task."""
 
 
+REST_NS = NS_PER_MS
+"""How long commands that are not urgent may gather in the socket."""
+
+
 class Pause:
     """Stops one session and starts it again. Owned by the session.
 
@@ -437,6 +443,12 @@ class Pause:
         if self.awaited is None and not self._output.is_closing:
             self._output.suspend_reading()
             self.awaited = asyncio.get_running_loop().call_soon(self._go_on, None)
+
+    def rest(self) -> None:
+        """Let commands that are not urgent gather in the socket: they cost less together, on both sides."""
+        if self.awaited is None and not self._output.is_closing:
+            self._output.suspend_reading()
+            self.awaited = asyncio.get_running_loop().call_later(REST_NS / NS_PER_SECOND, self._go_on, None)
 
     def until(self, work: Coroutine[Any, Any, None], *, waiting: Command | None = None) -> None:
         """Stop until `work` is done, then go on with the command that is `waiting`."""
@@ -487,7 +499,13 @@ class Settling(Protocol):
         """Deliver what there is room for."""
         ...
 
+    def settle_later(self) -> None:
+        """Be settled at the end of the turn."""
+        ...
 
+
+PATIENCE_S = 0.001
+"""How long a consumer waits for more messages that holds nearly as many as it wants."""
 FEW_FRAME_BYTES = 4096
 MAX_HELD_BYTES = 16 * 1024
 """Messages of more bytes, or more of them for one client, are sent at once."""
@@ -500,6 +518,8 @@ class Deliveries:
 
     def __init__(self) -> None:
         self._unsettled: list[Settling] = []
+        self._patient: dict[Settling, None] = {}
+        """Those that are settled when PATIENCE_S is over; an ordered set."""
         self._outputs: list[Output] | None = None
         """Those that hold messages until all subscriptions have settled; None while none does."""
 
@@ -508,6 +528,22 @@ class Deliveries:
         if not self._unsettled:
             asyncio.get_running_loop().call_soon(self._end_turn)
         self._unsettled.append(subscription)
+
+    def add_patient(self, subscription: Settling) -> None:
+        """Something was heard from this consumer, which has enough to do for now."""
+        if not self._patient:
+            asyncio.get_running_loop().call_later(PATIENCE_S, self._end_patience)
+        self._patient[subscription] = None
+
+    def forget(self, subscription: Settling) -> None:
+        """This consumer has gone."""
+        self._patient.pop(subscription, None)
+
+    def _end_patience(self) -> None:
+        patient = list(self._patient)
+        self._patient.clear()
+        for subscription in patient:
+            subscription.settle_later()
 
     def hold(self, output: Output, frames: bytes) -> bool:
         """Let a few frames leave with those for others, if this is the end of a turn; whether it is."""

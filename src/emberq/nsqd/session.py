@@ -260,6 +260,9 @@ class ClientSession:
             if output.is_closing or pause.awaited is not None:
                 return
             command = self._decoder.next_command()
+        if subscription.is_at_ease:
+            subscription.is_at_ease = False
+            pause.rest()
 
     def _resume(self, waiting: Command | None) -> None:
         """Go on after a pause, with the command that waited and the packet that came meanwhile.

@@ -7,6 +7,9 @@ Commands only change what the channel knows; `settle`, at the end of the loop's 
 and lets the channel hand over what the others made room for (see `Deliveries` in `connection`). A refusal takes longer
 than the command: it is logged and sent. When thousands of consumers are late at once, only some of them settle in a
 turn, and clients that have nothing to do with it are served in between.
+
+A client that holds many messages is not waiting for the next one. So it gets more of them together, and is not read
+from for each FIN (`PATIENT_PART`, `FinishPace`).
 """
 
 from __future__ import annotations
@@ -22,11 +25,11 @@ from emberq.broker.channel import Channel
 from emberq.broker.error import BrokerError
 from emberq.broker.stats import ClientStats
 from emberq.broker.subscriber import Subscriber
-from emberq.nsqd.connection import Deadlines, Output
+from emberq.nsqd.connection import REST_NS, Deadlines, Output
 from emberq.nsqd.context import SessionContext
 from emberq.storage.error import StorageError
 from emberq.wire import error, frame
-from emberq.wire.command import Fin, Rdy, Req, Sub, Touch
+from emberq.wire.command import FIN_LINE_BYTES, Fin, Rdy, Req, Sub, Touch
 from emberq.wire.error import ClientError, FatalError
 from emberq.wire.negotiation import ConnectionSettings
 
@@ -34,6 +37,39 @@ _log = logging.getLogger(__name__)
 
 MAX_REFUSED_COUNT = 64
 """How many refusals of one client are sent in a turn of the loop. The client is not read from while more wait."""
+
+
+PATIENT_PART = 32
+"""A consumer can wait for more messages while less than one in so many of those that it wants is missing."""
+EASY_COUNT = 64
+EASY_RESTS = 4
+"""A client is at ease that holds so many messages, and at its pace enough of them for so many rests."""
+
+
+class FinishPace:
+    """How fast a client finishes its messages. Owned by its subscription.
+
+    Most clients write each FIN by itself. To read each by itself takes most of what a message costs, on both sides: the
+    client has to wake nsqd for it. A client that holds many messages loses nothing if its FINs gather in the socket for
+    the time of a rest (`connection.REST_NS`).
+    """
+
+    __slots__ = ("_finished", "_judged_ns")
+
+    def __init__(self) -> None:
+        self._judged_ns = 0
+        """When it was last looked at."""
+        self._finished = 0
+        """How many messages the client had finished by then."""
+
+    def is_easy(self, *, now_ns: int, finished: int, held: int) -> bool:
+        """Whether what the client holds is enough for a rest. The answer is no until one could be over."""
+        elapsed_ns = now_ns - self._judged_ns
+        if elapsed_ns < REST_NS:
+            return False
+        lately = finished - self._finished
+        self._judged_ns, self._finished = now_ns, finished
+        return lately * REST_NS * EASY_RESTS <= held * elapsed_ns
 
 
 class SubscribedConnection(Protocol):
@@ -54,9 +90,11 @@ class ClientSubscription:
         "_deadlines",
         "_is_closing",
         "_output",
+        "_pace",
         "_refused",
         "_stop_until",
         "_trace",
+        "is_at_ease",
         "is_unsettled",
         "remote_address",
         "settings",
@@ -85,6 +123,9 @@ class ClientSubscription:
         """CLS has come."""
         self._refused: deque[ClientError] = deque()
         """What is to be answered to commands that failed."""
+        self.is_at_ease = False
+        """Whether the client has just finished one message of many: what it sends next is not urgent."""
+        self._pace = FinishPace()
         self.is_unsettled = False
         """Whether the channel may have something to hand over, and `Deliveries` knows of it."""
         self.remote_address = ""
@@ -156,6 +197,7 @@ class ClientSubscription:
         """The connection is gone, and let go."""
         channel, subscriber = self._channel, self.subscriber
         self._connection = self._channel = self.subscriber = None
+        self._context.deliveries.forget(self)
         self._refused.clear()
         if subscriber is not None and channel is not None:
             channel.unsubscribe(subscriber)
@@ -166,7 +208,8 @@ class ClientSubscription:
 
     # Commands.
 
-    def _settle_later(self) -> None:
+    def settle_later(self) -> None:
+        """Be settled at the end of the turn."""
         if not self.is_unsettled:
             self.is_unsettled = True
             self._context.deliveries.add(self)
@@ -209,7 +252,7 @@ class ClientSubscription:
             return
         channel, subscriber = self._subscribed()
         channel.set_ready(subscriber, command.count)
-        self._settle_later()
+        self.settle_later()
         if self._trace.is_on:
             self._trace_state()
 
@@ -217,7 +260,16 @@ class ClientSubscription:
         """FIN."""
         channel, subscriber = self._subscribed()
         unknown = channel.finish(subscriber, command.lines)
-        self._settle_later()
+        held = subscriber.in_flight_count
+        if held >= EASY_COUNT and len(command.lines) == FIN_LINE_BYTES:
+            self.is_at_ease = self._pace.is_easy(
+                now_ns=self._deadlines.last_heard_ns, finished=subscriber.finish_count, held=held
+            )
+        if not self.is_unsettled and channel.depth:
+            if subscriber.window * PATIENT_PART < subscriber.ready_count:
+                self._context.deliveries.add_patient(self)
+            else:
+                self.settle_later()
         for message_id in unknown:
             self._refuse(error.FIN_FAILED, b"FIN", message_id, channel.why_not(message_id))
 
@@ -236,7 +288,7 @@ class ClientSubscription:
             )
         try:
             channel.requeue(subscriber, command.id, delay_ns=timeout_ms * NS_PER_MS)
-            self._settle_later()
+            self.settle_later()
         except BrokerError as refusal:
             self._refuse(error.REQ_FAILED, b"REQ", command.id, refusal)
 
@@ -258,7 +310,7 @@ class ClientSubscription:
     def _refuse(self, code: bytes, verb: bytes, message_id: bytes, refusal: BrokerError) -> None:
         """Remember to answer a command that failed; the connection stays open."""
         self._refused.append(ClientError(code, b"%b %b failed %b" % (verb, message_id, str(refusal).encode())))
-        self._settle_later()
+        self.settle_later()
         if len(self._refused) == MAX_REFUSED_COUNT + 1:
             self._stop_until(self._all_refused_are_answered())
 
