@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-from bench import report
+from bench import memory, report
 from bench.clients.contest import Contest, hold
 from bench.comparison import Outcome, compare
 from bench.idle import allow_open_files
@@ -25,9 +25,11 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, _leave)
     allow_open_files(_MOST_CONNECTIONS)
     progress = report.Progress(sys.stderr, rounds=options.rounds)
+    ready_bytes = 0 if options.is_quick else memory.wanted_bytes()
     try:
-        outcome = compare(options, progress)
-        contest = hold(options, progress)
+        with memory.ready(ready_bytes, progress.gets_memory):
+            outcome = compare(options, progress)
+            contest = hold(options, progress)
     finally:
         progress.close()
     _show(outcome, contest, options)

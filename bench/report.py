@@ -35,6 +35,11 @@ class Progress:
         self._is_terminal = stream.isatty()
         self._line = ""
 
+    def gets_memory(self, share: float) -> None:
+        """See `memory`: this takes half a minute where the host is slow."""
+        if self._is_terminal:
+            self._write(f"{_CLEAR_LINE}getting memory ready  {share:.0%}" if share < 1 else _CLEAR_LINE)
+
     def began(self, *, work: str, side: str, round_number: int) -> None:
         self._line = f"{work:<24}{side:<9}round {round_number}/{self._rounds}"
         if self._is_terminal:

@@ -21,7 +21,6 @@ from emberq.wire.compression import (
     MAX_CHUNK_PLAIN_BYTES,
     MAX_STEP_CHUNKS,
     PIECE_BYTES,
-    SMALL_CHUNK_BYTES,
     STEP_BYTES,
     WARY_STEP_BYTES,
     Codec,
@@ -406,7 +405,7 @@ def test_a_chunk_without_room_for_its_checksum_is_refused(kind: int) -> None:
 def test_a_chunk_that_claims_to_hold_too_much_is_refused() -> None:
     claim = snappy.varint(MAX_CHUNK_PLAIN_BYTES + 1)
     stream = snappy.IDENTIFIER + snappy.chunk(snappy.COMPRESSED, b"\x00" * 4 + claim + b"\x00x")
-    assert first_error(stream) == "snappy: a chunk claims to hold 65537 bytes"
+    assert "65537" in first_error(stream)
     endless = snappy.IDENTIFIER + snappy.chunk(snappy.COMPRESSED, b"\x00" * 4 + b"\xff" * 10)
     assert "snappy" in first_error(endless)
 
@@ -429,7 +428,7 @@ def test_the_checksum_is_castagnolis() -> None:
     assert snappy.crc32c(b"123456789") == 0xE3069283  # the value every catalogue of checksums gives for it
 
 
-# Small chunks that come alone: they have a short way.
+# Small chunks that come alone, as those of clients do that flush after each command.
 
 
 def reader_of_snappy() -> SnappyCodec:
@@ -460,8 +459,6 @@ def test_a_damaged_chunk_that_comes_alone_is_refused_or_waited_for(
 
 def test_a_small_chunk_that_holds_much_is_read_in_whole() -> None:
     elements: list[Element] = [Literal(b"abcdefgh"), *[Copy(8, 64, 2)] * 1000]
-    chunk = snappy.compressed_chunk(elements)
-    assert len(chunk) > SMALL_CHUNK_BYTES > len(snappy.compressed_chunk(elements[:100]))
     for some in (elements, elements[:100]):
         assert read_all(reader_of_snappy(), snappy.compressed_chunk(some)) == snappy.plain_bytes_of(some)
 

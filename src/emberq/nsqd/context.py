@@ -30,7 +30,7 @@ from emberq.nsqd.publishing import PublishBatcher
 from emberq.nsqd.tls import TlsConnection
 from emberq.nsqd.trace import Trace
 from emberq.wire import frame
-from emberq.wire.compression import DeflateCodec, SnappyCodec
+from emberq.wire.compression import DeflateCodec, SnappyCodec, load_crc32c
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.line import CommandLimits
 from emberq.wire.negotiation import Agreement, ConnectionSettings, ServerLimits
@@ -70,6 +70,8 @@ class SessionContext:
         self.timers = timers
         self.sessions: set[ClientConnection] = set()
         self.trace = Trace()
+        if options.snappy:
+            load_crc32c()
         self.tls_required = options.tls_required is not TlsRequired.NO
         self.command_limits = CommandLimits(
             max_msg_size=options.max_msg_size,

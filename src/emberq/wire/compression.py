@@ -22,21 +22,22 @@ Snappy is the framing format: a stream is a sequence of chunks, lengths are litt
     kind 02 to 7f          reserved; a reader must give up
     kind 80 to fe          padding and extensions; a reader passes over them
 
-The checksum is that of the plain bytes, of which a chunk holds at most 65536. Blocks and checksums are left to
-cramjam. It is given many chunks at once, because clients that flush after every command send very small ones. Setting
-its reader up costs more than such a chunk, so one that comes alone has a short way.
+The checksum is that of the plain bytes, of which a chunk holds at most 65536. Blocks are left to cramjam, and a stream
+to send as a whole. What arrives is taken apart here: cramjam would need a new reader, with buffers of its own, for each
+packet.
 """
 
 from __future__ import annotations
 
-import struct
 import threading
-from collections.abc import Iterator
-from itertools import count
-from typing import Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import cramjam
 from zlib_ng import zlib_ng
+
+if TYPE_CHECKING:
+    from mypy_extensions import i64  # native integers, when compiled
 
 PIECE_BYTES = 256 * 1024
 """Most plain bytes made at once: what one read from a socket brings at most."""
@@ -50,24 +51,18 @@ WINDOW_BITS = -15
 """Deflate's largest window; negative means without zlib's header and trailer."""
 
 STREAM_IDENTIFIER = b"\xff\x06\x00\x00sNaPpY"
-CHUNK_HEADER_BYTES = 4
-CHECKSUM_BYTES = 4
-MAX_LENGTH_VARINT_BYTES = 5
-MAX_CHUNK_PLAIN_BYTES = 65536
-MAX_CHUNK_BLOCK_BYTES = 32 + MAX_CHUNK_PLAIN_BYTES + MAX_CHUNK_PLAIN_BYTES // 6
+CHUNK_HEADER_BYTES: Final = 4
+CHECKSUM_BYTES: Final = 4
+MAX_CHUNK_PLAIN_BYTES: Final = 65536
+MAX_CHUNK_BLOCK_BYTES: Final = 32 + MAX_CHUNK_PLAIN_BYTES + MAX_CHUNK_PLAIN_BYTES // 6
 """The most that snappy makes of a chunk that does not compress."""
 
-SMALL_CHUNK_BYTES = 2048
-"""From here on cramjam's reader is faster than to make a chunk for the checksum's sake."""
-
 _DeflateError = cast(type[Exception], zlib_ng.error)
-_UINT32 = struct.Struct("<I")
-_MIN_DATA_CHUNK_BYTES = CHUNK_HEADER_BYTES + CHECKSUM_BYTES + 1
-_COMPRESSED = 0x00
-_UNCOMPRESSED = 0x01
-_FIRST_SKIPPABLE = 0x80
-_IDENTIFIER = 0xFF
-_MAX_PAYLOAD_BYTES = {_COMPRESSED: MAX_CHUNK_BLOCK_BYTES, _UNCOMPRESSED: MAX_CHUNK_PLAIN_BYTES}
+_UNCOMPRESSED: Final = 0x01
+_FIRST_SKIPPABLE: Final = 0x80
+_IDENTIFIER: Final = 0xFF
+_CHECKSUM_MASK: Final = 0xA282EAD8
+"""The format masks checksums, as data may hold checksums itself."""
 
 
 class CompressionError(Exception):
@@ -127,18 +122,15 @@ class DeflateCodec:
 
 
 class SnappyCodec:
-    """Snappy in the framing format.
-
-    cramjam takes a stream from its identifier on. So the identifier is written over what stands before the chunks that
-    are next: they need not be copied behind one.
-    """
+    """Snappy in the framing format."""
 
     def __init__(self) -> None:
         self._compressor = cramjam.snappy.Compressor()
-        self._arrived = bytearray()
+        self._crc32c = load_crc32c()
+        self._arrived = b""
         """Chunks not decoded yet, from `_position` on; shorter than one chunk, once the caller has taken all pieces."""
         self._position = 0
-        self._identified = False
+        self._is_identified = False
         self._bytes_to_skip = 0
         """What is still to come of a chunk that is passed over. Such a chunk may be long, and is never kept."""
 
@@ -148,156 +140,112 @@ class SnappyCodec:
 
     def decompress(self, data: bytes) -> Iterator[bytes]:
         if data:
-            with memoryview(self._arrived) as kept:
-                self._arrived = bytearray().join((STREAM_IDENTIFIER, kept[self._position :], data))
-            self._position = len(STREAM_IDENTIFIER)
+            self._arrived = self._arrived[self._position :] + data
+            self._position = 0
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:
-        small = self._take_small()
-        if small:
-            yield small
-            return
-        while True:
-            yield from self._reach_data()
-            run_end = self._measure_run()
-            if run_end == self._position:
-                break
-            yield self._take_run(run_end)
-        del self._arrived[: self._position]
+        chunk: bytes | None = b""
+        while chunk is not None:
+            chunks = []
+            plain_bytes = 0
+            for _ in range(MAX_STEP_CHUNKS):
+                chunk = self._take_chunk()
+                if chunk is None:
+                    break
+                chunks.append(chunk)
+                plain_bytes += len(chunk)
+                if plain_bytes > PIECE_BYTES - MAX_CHUNK_PLAIN_BYTES:
+                    break
+            if plain_bytes or chunk is not None:
+                yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        self._arrived = self._arrived[self._position :]
         self._position = 0
 
-    def _take_run(self, run_end: int) -> bytes:
-        """The plain bytes of these chunks."""
-        start = self._position - len(STREAM_IDENTIFIER)
-        self._arrived[start : self._position] = STREAM_IDENTIFIER
-        self._position = run_end
-        try:
-            with memoryview(self._arrived) as arrived:
-                return bytes(cramjam.snappy.decompress(arrived[start:run_end]))
-        except cramjam.DecompressionError as failure:
-            raise CompressionError(str(failure)) from failure
+    def _take_chunk(self) -> bytes | None:
+        """The plain bytes of the next chunk, none of one that is passed over; None if it has not arrived in whole.
 
-    def _take_small(self) -> bytes:
-        """The plain bytes, if what has arrived is just one small chunk of data; none for all else, right or wrong."""
-        start = self._position
-        size = len(self._arrived) - start
-        if not _MIN_DATA_CHUNK_BYTES <= size <= SMALL_CHUNK_BYTES or self._bytes_to_skip or not self._identified:
-            return b""
-        arrived = self._arrived[start:]
-        (header,) = _UINT32.unpack_from(arrived)
-        if CHUNK_HEADER_BYTES + (header >> 8) != size:
-            return b""
-        payload = bytes(arrived[CHUNK_HEADER_BYTES + CHECKSUM_BYTES :])
-        kind = header & 0xFF
-        if kind == _COMPRESSED:
-            try:
-                if cramjam.snappy.decompress_raw_len(payload) > SMALL_CHUNK_BYTES:
-                    return b""
-                payload = bytes(cramjam.snappy.decompress_raw(payload))
-            except cramjam.DecompressionError:
-                return b""
-        elif kind != _UNCOMPRESSED:
-            return b""
-        if _checksum.of(payload) != arrived[CHUNK_HEADER_BYTES : CHUNK_HEADER_BYTES + CHECKSUM_BYTES]:
-            return b""
-        self._arrived.clear()
-        self._position = 0
-        return payload
-
-    def _reach_data(self) -> Iterator[bytes]:
-        """Pass the chunks that hold no data, up to one that does; an empty piece after each MAX_STEP_CHUNKS of them."""
+        One that breaks a limit is refused before it has arrived.
+        """
+        if self._bytes_to_skip:
+            return self._skip()
         arrived = self._arrived
-        for number in count(1):
-            if number % MAX_STEP_CHUNKS == 0:
-                yield b""
-            if self._bytes_to_skip:
-                skipped_bytes = min(self._bytes_to_skip, len(arrived) - self._position)
-                self._position += skipped_bytes
-                self._bytes_to_skip -= skipped_bytes
-            if len(arrived) - self._position < CHUNK_HEADER_BYTES:
-                return
-            kind = arrived[self._position]
-            if kind == _IDENTIFIER or not self._identified:
-                if not self._take_identifier():
-                    return
-            elif kind >= _FIRST_SKIPPABLE:
-                (header,) = _UINT32.unpack_from(arrived, self._position)
-                self._bytes_to_skip = CHUNK_HEADER_BYTES + (header >> 8)
-            elif kind in _MAX_PAYLOAD_BYTES:
-                return
-            else:
-                raise CompressionError(f"snappy: unknown kind of chunk {kind:#04x}")
+        start: i64 = self._position
+        if len(arrived) < start + CHUNK_HEADER_BYTES:
+            return None
+        kind: i64 = arrived[start]
+        size: i64 = _three_bytes(arrived, start + 1)
+        end: i64 = start + CHUNK_HEADER_BYTES + size
+        if kind == _IDENTIFIER or not self._is_identified:
+            return self._take_identifier()
+        if kind >= _FIRST_SKIPPABLE:
+            self._bytes_to_skip = end - start
+            return self._skip()
+        if kind > _UNCOMPRESSED:
+            raise CompressionError(f"snappy: unknown kind of chunk {kind:#04x}")
+        if not CHECKSUM_BYTES <= size <= CHECKSUM_BYTES + (MAX_CHUNK_PLAIN_BYTES if kind else MAX_CHUNK_BLOCK_BYTES):
+            raise CompressionError(f"snappy: a chunk of {size} bytes is out of range")
+        if end > len(arrived):
+            return None
+        payload = arrived[start + CHUNK_HEADER_BYTES + CHECKSUM_BYTES : end]
+        plain = payload if kind else _decoded(payload)
+        checksum: i64 = self._crc32c(plain)
+        masked: i64 = (checksum >> 15 | checksum << 17) + _CHECKSUM_MASK & 0xFFFFFFFF
+        told: i64 = arrived[start + CHUNK_HEADER_BYTES + 3]
+        if masked != told << 24 | _three_bytes(arrived, start + CHUNK_HEADER_BYTES):
+            raise CompressionError("snappy: a chunk does not match its checksum")
+        self._position = end
+        return plain
 
-    def _take_identifier(self) -> bool:
+    def _skip(self) -> bytes | None:
+        """Pass over what has arrived of a chunk that is not for us."""
+        skipped_bytes = min(self._bytes_to_skip, len(self._arrived) - self._position)
+        self._position += skipped_bytes
+        self._bytes_to_skip -= skipped_bytes
+        return None if self._bytes_to_skip else b""
+
+    def _take_identifier(self) -> bytes | None:
         """Pass the stream identifier, if it is there in whole."""
         start = self._arrived[self._position : self._position + len(STREAM_IDENTIFIER)]
         if not STREAM_IDENTIFIER.startswith(start):
             raise CompressionError("snappy: no stream identifier")
         if len(start) < len(STREAM_IDENTIFIER):
-            return False
+            return None
         self._position += len(STREAM_IDENTIFIER)
-        self._identified = True
-        return True
-
-    def _measure_run(self) -> int:
-        """Where the next chunks end: complete ones with data, as many as fit into a piece."""
-        run_end = self._position
-        plain_bytes = 0
-        for _ in range(MAX_STEP_CHUNKS):
-            chunk = self._data_chunk(run_end)
-            if chunk is None:
-                break
-            chunk_end, chunk_plain_bytes = chunk
-            plain_bytes += chunk_plain_bytes
-            if plain_bytes > PIECE_BYTES:
-                break
-            run_end = chunk_end
-        return run_end
-
-    def _data_chunk(self, start: int) -> tuple[int, int] | None:
-        """Where the data chunk that begins here ends, and how many plain bytes it claims to hold.
-
-        None if it is of another kind or incomplete. One that breaks a limit raises before it is complete.
-        """
-        arrived = self._arrived
-        if len(arrived) < start + CHUNK_HEADER_BYTES:
-            return None
-        (header,) = _UINT32.unpack_from(arrived, start)
-        kind, end = header & 0xFF, start + CHUNK_HEADER_BYTES + (header >> 8)
-        if kind not in _MAX_PAYLOAD_BYTES:
-            return None
-        payload_start = start + CHUNK_HEADER_BYTES + CHECKSUM_BYTES
-        if not 0 <= end - payload_start <= _MAX_PAYLOAD_BYTES[kind]:
-            raise CompressionError(f"snappy: a chunk of {header >> 8} bytes is out of range")
-        if end > len(arrived):
-            return None
-        if kind == _UNCOMPRESSED:
-            return end, end - payload_start
-        return end, _parse_plain_bytes(arrived[payload_start : min(payload_start + MAX_LENGTH_VARINT_BYTES, end)])
+        self._is_identified = True
+        return b""
 
 
-class _Checksum(threading.local):
-    """Checksums as chunks have them. cramjam tells them only in the chunks that it makes; so it makes one."""
+def load_crc32c() -> Callable[[bytes], int]:
+    """The package imports what takes a tenth of the time of all that a client imports, and few clients use snappy. A
+    server loads it before its loop runs."""
+    from crc32c import crc32c
 
-    def __init__(self) -> None:
-        self._compressor = cramjam.snappy.Compressor()
-        self.of(b"a chunk, to be rid of the identifier before it")
-
-    def of(self, plain: bytes) -> bytes:
-        """The masked CRC-32C of some plain bytes; they must fit into one chunk."""
-        self._compressor.compress(plain)
-        return bytes(self._compressor.flush())[CHUNK_HEADER_BYTES : CHUNK_HEADER_BYTES + CHECKSUM_BYTES]
+    return crc32c
 
 
-_checksum = _Checksum()
+def _three_bytes(data: bytes, start: i64) -> i64:
+    """The number in them, the lowest byte first."""
+    number: i64 = data[start]
+    number = number | data[start + 1] << 8
+    return number | data[start + 2] << 16
 
 
-def _parse_plain_bytes(varint: bytearray) -> int:
+def _decoded(block: bytes) -> bytes:
+    memory = _scratch.memory
     try:
-        plain_bytes = cramjam.snappy.decompress_raw_len(varint)
+        size = cramjam.snappy.decompress_raw_into(block, memory)
     except cramjam.DecompressionError as failure:
         raise CompressionError(str(failure)) from failure
-    if plain_bytes > MAX_CHUNK_PLAIN_BYTES:
-        raise CompressionError(f"snappy: a chunk claims to hold {plain_bytes} bytes")
-    return plain_bytes
+    return bytes(memory[:size])
+
+
+class _Scratch(threading.local):
+    """Where a block is decoded to: memory of each one's own would be filled with zeros first. It ends where a chunk's
+    plain bytes must."""
+
+    def __init__(self) -> None:
+        self.memory = memoryview(bytearray(MAX_CHUNK_PLAIN_BYTES))
+
+
+_scratch = _Scratch()
