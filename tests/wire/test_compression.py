@@ -467,3 +467,12 @@ def test_a_small_chunk_that_is_not_taken_comes_with_the_next() -> None:
     codec = reader_of_snappy()
     codec.decompress(snappy.uncompressed_chunk(b"one "))
     assert read_all(codec, snappy.uncompressed_chunk(b"two")) == b"one two"
+
+
+def test_a_chunk_that_comes_in_many_parts_is_read_behind_one_whose_reader_stopped() -> None:
+    codec = reader_of_snappy()
+    whole, late = snappy.uncompressed_chunk(b"taken "), snappy.uncompressed_chunk(NOISE[:3000])
+    assert next(codec.decompress(whole + late[:50])) == b"taken "
+    for part in (late[50:51], late[51:52], late[52:2000]):
+        assert read_all(codec, part) == b""
+    assert read_all(codec, late[2000:] + whole) == NOISE[:3000] + b"taken "

@@ -130,6 +130,10 @@ class SnappyCodec:
         self._arrived = b""
         """Chunks not decoded yet, from `_position` on; shorter than one chunk, once the caller has taken all pieces."""
         self._position = 0
+        self._coming = bytearray()
+        """What has come since of a chunk that is not there in whole. It is joined once, not with each packet."""
+        self._missing_bytes = 0
+        """How much of that chunk is still to come; 0 where that is not known."""
         self._is_identified = False
         self._bytes_to_skip = 0
         """What is still to come of a chunk that is passed over. Such a chunk may be long, and is never kept."""
@@ -139,9 +143,15 @@ class SnappyCodec:
         return bytes(self._compressor.flush())
 
     def decompress(self, data: bytes) -> Iterator[bytes]:
+        if len(data) < self._missing_bytes:
+            self._coming += data
+            self._missing_bytes -= len(data)
+            return iter(())
         if data:
-            self._arrived = self._arrived[self._position :] + data
-            self._position = 0
+            rest = self._arrived[self._position :]
+            self._arrived = b"".join((rest, self._coming, data)) if rest else data
+            self._position = self._missing_bytes = 0
+            self._coming.clear()
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:
@@ -186,6 +196,7 @@ class SnappyCodec:
         if not CHECKSUM_BYTES <= size <= CHECKSUM_BYTES + (MAX_CHUNK_PLAIN_BYTES if kind else MAX_CHUNK_BLOCK_BYTES):
             raise CompressionError(f"snappy: a chunk of {size} bytes is out of range")
         if end > len(arrived):
+            self._missing_bytes = end - len(arrived)
             return None
         payload = arrived[start + CHUNK_HEADER_BYTES + CHECKSUM_BYTES : end]
         plain = payload if kind else _decoded(payload)

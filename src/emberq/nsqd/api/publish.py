@@ -237,7 +237,7 @@ def batch_of_lines(body: bytes, *, max_msg_size: int) -> Batch:
         if size > 0:
             if size > limit:
                 raise HttpError(413, "MSG_TOO_BIG")
-            parts.append(heads[size] if size < 4096 else PUBLISHED_HEADER.pack(size))
+            parts.append(heads[size] if size < len(heads) else PUBLISHED_HEADER.pack(size))
             parts.append(body[start:line_end])
             smallest = min(smallest, size)
             end += PUBLISHED_HEADER_BYTES + size
