@@ -10,8 +10,9 @@ SPARK_READY := $(VENV)/.spark
 DEV_READY := $(VENV)/.dev
 # Beside them, for `make bench` alone: the clients of other queues.
 BENCH_READY := $(VENV)/.bench
-# The package as users get it, its hot modules compiled (see hatch_build.py); .venv has the source itself.
-COMPILED := $(CURDIR)/build/compiled
+# The package as users get it, its hot modules compiled (see hatch_build.py); .venv has the source itself. With
+# EMBERQ_OPTIMIZATION, which `.ci/run` sets, it is another one, for tests alone.
+COMPILED := $(CURDIR)/build/compiled$(addprefix -O,$(EMBERQ_OPTIMIZATION))
 COMPILED_READY := $(COMPILED)/.ready
 # The benchmark's load generator, with TLS and deflate where OpenSSL's and zlib's headers are.
 LOAD := build/bench/load

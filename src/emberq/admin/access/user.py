@@ -176,11 +176,14 @@ def hash_password(password: str) -> PasswordHash:
         raise PasswordError("a password cannot be empty")
     if len(password.encode("utf-8", "surrogatepass")) > MAX_PASSWORD_BYTES:
         raise PasswordError(f"a password cannot be longer than {MAX_PASSWORD_BYTES} bytes")
-    salt = os.urandom(SALT_BYTES)
-    blank = PasswordHash(
-        cost_log2=COST_LOG2, block_size=BLOCK_SIZE, parallelism=PARALLELISM, salt=salt, key=bytes(KEY_BYTES)
-    )
+    blank = _salted(bytes(KEY_BYTES))
     return replace(blank, key=blank.derive(password))
+
+
+def _salted(key: bytes) -> PasswordHash:
+    return PasswordHash(
+        cost_log2=COST_LOG2, block_size=BLOCK_SIZE, parallelism=PARALLELISM, salt=os.urandom(SALT_BYTES), key=key
+    )
 
 
 def parse_hash(text: str) -> PasswordHash:
@@ -274,7 +277,7 @@ class Passwords:
     """Checks names with passwords. An unknown name takes as long as a known one, so that names cannot be probed."""
 
     def __init__(self) -> None:
-        self._stand_in = hash_password("the password of nobody")
+        self._stand_in = _salted(os.urandom(KEY_BYTES))  # of no password that anybody knows
 
     def check(self, user: User | None, password: str) -> bool:
         """Whether it is the user's password. Takes long: to be called in a thread."""
