@@ -35,6 +35,8 @@ from tests.support.raw_client import Client  # noqa: E402
 
 # Reading the certificates of the system's authorities takes 50 ms, in each client that may use TLS. No test needs them.
 os.environ["SSL_CERT_FILE"] = os.devnull
+# Nor does one multiply matrices; a process that imports Arrow, and by it numpy, is spared the threads for it: 0.1 s.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 SEARCH = os.environ.get("EMBERQ_EXAMPLES") == "random"
 """Whether `make search` looks for examples that fail. Otherwise every run plays the same ones."""
