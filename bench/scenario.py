@@ -194,7 +194,7 @@ _MESSAGES = (
     ),
     Scenario(
         name="handler",
-        summary="MPUBs of 100, then a handler that finishes one by one, as go-nsq does",
+        summary="MPUBs of 100, then two handlers that finish one by one, as go-nsq does",
         size=Size(messages=200_000),
         run=traffic.handler(),
     ),
@@ -309,7 +309,7 @@ _OTHERS = (
         name="large",
         summary="bodies of 1 MB: single PUBs of 2 connections, then RDY 10",
         size=Size(messages=1_500),
-        run=traffic.large(),
+        run=traffic.large,
         bodies=_LARGE,
         flags=_large_in_memory,
     ),
@@ -323,7 +323,7 @@ _OTHERS = (
     Scenario(
         name="snappy",
         summary="handler, with snappy and bodies of words",
-        size=Size(messages=100_000),
+        size=Size(messages=200_000),
         run=traffic.handler(snappy=1),
         bodies=_TEXT,
     ),

@@ -246,7 +246,8 @@ def whole(messages: int, batch: int) -> int:
     return -(-messages // batch) * batch
 
 
-def check_bytes(published: Effort, consumed: Effort, *, channels: int = 1) -> None:
+def check_bytes(consumed: Effort, *published: Effort) -> None:
     """What was finished must have as many bytes as what was published."""
-    if consumed.body_bytes != published.body_bytes * channels:
-        raise Miscounted(f"{consumed.body_bytes} bytes of bodies came of {published.body_bytes * channels}")
+    wanted = sum(effort.body_bytes for effort in published)
+    if consumed.body_bytes != wanted:
+        raise Miscounted(f"{consumed.body_bytes} bytes of bodies came of {wanted}")

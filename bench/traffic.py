@@ -23,6 +23,7 @@ _DUE_MARGIN_MS = 3_000  # what a generator may take to connect, and a busy machi
 _SLOWEST_DPUB_RATE = 10_000
 _WARM_UP_CONNECTIONS = 1000  # after them nsqd has what it needs for any number
 _UNHURRIED_RATE = 100  # MPUBs a second
+_HANDLERS = 2
 _HANDLER_BATCH = 100
 _HANDLER_THINK_US = 5  # about what go-nsq and a handler of a few lines take for a message
 
@@ -62,40 +63,48 @@ def _drained(stage: Stage, **settings: int | str) -> tuple[Effort, Effort]:
     stage.create(CHANNEL)
     published = stage.measure(stage.publish())
     consumed = stage.measure(stage.consume(CHANNEL, **settings))
-    check_bytes(published, consumed)
+    check_bytes(consumed, published)
     return published, consumed
 
 
-def in_and_out(*, batch: int, window: int, publishers: int, consumer: dict[str, int | str]) -> Work:
-    """Fill a channel, then consume it; a rate for each."""
+def large(stage: Stage) -> list[Metric]:
+    """Bodies of 1 MB: single PUBs from 2 connections; a small RDY, so that nsqd is not asked for a gigabyte at once."""
+    stage.create(CHANNEL)
+    messages = stage.size.messages
+    published = stage.measure(stage.publish(messages=messages, batch=0, window=1))
+    consumed = stage.measure(stage.consume(CHANNEL, messages=messages, rdy=10))
+    check_bytes(consumed, published)
+    return _in_and_out(published, consumed)
+
+
+def handler(**security: int | str) -> Work:
+    """As go-nsq does it: MPUBs of 100, each waiting; then handlers that finish one message after the other.
+
+    There are two handlers, each a program with a topic of its own: a single one is busy before nsqd is.
+    """
 
     def run(stage: Stage) -> list[Metric]:
-        messages = whole(stage.size.messages, batch or 1)
-        stage.create(CHANNEL)
-        security = {name: value for name, value in consumer.items() if name in ("tls", "snappy", "deflate")}
-        published = stage.measure(
-            stage.publish(messages=messages, batch=batch, window=window, connections=publishers, **security)
-        )
-        consumed = stage.measure(stage.consume(CHANNEL, messages=messages, **consumer))
-        check_bytes(published, consumed)
-        return [*_named("in", published.publishing()), *_named("out", consumed.delivering())]
+        messages = whole(stage.size.messages, _HANDLER_BATCH)
+        producer = {"messages": messages, "batch": _HANDLER_BATCH, "window": 1, **security}
+        consumer = {"messages": messages, "connections": 1, "fin": "each", "think_us": _HANDLER_THINK_US, **security}
+        topics = [f"{stage.topic}_{index}" for index in range(_HANDLERS)]
+        for topic in topics:
+            stage.create(CHANNEL, topic=topic)
+        published = [stage.measure(stage.publish(topic=topic, **producer)) for topic in topics]
+        consumed = stage.measure(*(stage.consume(CHANNEL, topic=topic, **consumer) for topic in topics))
+        check_bytes(consumed, *published)
+        return _in_and_out(published[0], consumed)
 
     return run
 
 
+def _in_and_out(published: Effort, consumed: Effort) -> list[Metric]:
+    """A rate for each."""
+    return [*_named("in", published.publishing()), *_named("out", consumed.delivering())]
+
+
 def _named(way: str, metrics: list[Metric]) -> list[Metric]:
     return [replace(metric, measure=f"{way}: {metric.measure}") for metric in metrics]
-
-
-def large() -> Work:
-    """Bodies of 1 MB: single PUBs from 2 connections; a small RDY, so that nsqd is not asked for a gigabyte at once."""
-    return in_and_out(batch=0, window=1, publishers=2, consumer={"rdy": 10})
-
-
-def handler(**security: int | str) -> Work:
-    """As go-nsq does it: MPUBs of 100, each waiting; a handler that finishes one message after the other."""
-    consumer: dict[str, int | str] = {"connections": 1, "fin": "each", "think_us": _HANDLER_THINK_US, **security}
-    return in_and_out(batch=_HANDLER_BATCH, window=1, publishers=2, consumer=consumer)
 
 
 def through(stage: Stage) -> list[Metric]:
@@ -108,7 +117,7 @@ def replay(stage: Stage) -> list[Metric]:
     published = stage.measure(stage.publish())
     stage.forget_files()
     consumed = stage.measure(stage.consume(CHANNEL))
-    check_bytes(published, consumed)
+    check_bytes(consumed, published)
     rate, *others = consumed.delivering()
     body_bytes = published.body_bytes / published.published
     return [rate, Metric("bodies", rate.value * body_bytes / 1e6, "MB/s", "higher"), *others]
@@ -157,7 +166,7 @@ def dpub_out(stage: Stage) -> list[Metric]:
     stage.create(CHANNEL)
     published = stage.measure(due_at_once(stage))
     consumed = stage.measure(stage.consume(CHANNEL, messages=stage.size.messages, from_first=1))
-    check_bytes(published, consumed)
+    check_bytes(consumed, published)
     return consumed.delivering()
 
 
