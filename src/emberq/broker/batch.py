@@ -259,10 +259,13 @@ class Span:
 
     def compact(self) -> Span:
         """The same messages, without the rest of the batch in memory: for spans that may stay a while."""
-        count = self.stop - self.start
-        if not is_mostly_gone(count, self.batch.count):
+        batch, start = self.batch, self.start
+        count = self.stop - start
+        if not is_mostly_gone(count, batch.count):
             return self
-        return Span(self.batch.picked(range(self.start, self.stop)), 0, count, self.attempts)
+        if count == 1:
+            return Span(batch.alone(start, batch.frames(start, start + 1, 1)), 0, 1, self.attempts)
+        return Span(batch.picked(range(start, self.stop)), 0, count, self.attempts)
 
 
 def is_mostly_gone(left: int, count: int) -> bool:

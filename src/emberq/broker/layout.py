@@ -20,7 +20,7 @@ size). Otherwise a loop does it.
 from __future__ import annotations
 
 import struct
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -183,8 +183,12 @@ def _fin_lines(ids: Sequence[bytes]) -> bytes:
 # Shapes.
 
 
-class Shape(ABC):
-    """Some messages in a buffer."""
+class Shape:
+    """Some messages in a buffer.
+
+    Abstract, but no ABC: at each delivery it is asked whether a shape is one of frames. Where it is not compiled, a
+    metaclass would answer that, and take ten times as long.
+    """
 
     __slots__ = ()
 

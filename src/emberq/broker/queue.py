@@ -197,7 +197,10 @@ class MessageQueue(Queue):
 
     def put_again(self, spans: list[Span]) -> None:
         """As in `Queue`: what memory has no room for is written together; memory keeps what the disk refuses."""
-        beyond = [span for span in spans if self._keep_fitting(span) != ALL]
+        beyond: list[Span] = []
+        for span in spans:
+            if self._keep_fitting(span) != ALL:
+                beyond.append(span)  # noqa: PERF401 - mostly there is one span, and it fits
         if not beyond:
             return
         try:
