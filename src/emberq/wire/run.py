@@ -1,8 +1,8 @@
 """Short ways for what clients send most: runs of FIN and of PUB, REQ and RDY as every client spells them.
 
 Commands are decoded in runs, so that nothing is paid per message that can be paid per packet. But clients also write
-each FIN by itself, and answer with FIN and REQ in turn. So a run is looked at line by line until it is worth a check of
-many lines at once.
+each FIN by itself, and answer with FIN and REQ in turn. So what may be a run is found by the first letters of its
+lines, and checked in a few passes over all of it.
 
 Here is no error: what is not plain goes the long way, by `line`, which takes it or tells what is wrong with it.
 """
@@ -20,9 +20,9 @@ from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX, Publish, Req
 if TYPE_CHECKING:
     from mypy_extensions import i64
 
-_FEW_FINS: Final = 8  # from here on a check of many lines at once is cheaper
-_WINDOW_GROWTH: Final = 4  # each check is of so many times the lines of the last: what follows a run costs little
-_MANY_FINS: Final = 512  # and of so many at most, because one odd id sends all of them line by line
+_FEW_FINS: Final = 8  # the first check is of so many lines
+_WINDOW_GROWTH: Final = 4  # each further one of so many times as many: what only looks like a run costs little
+_MANY_FINS: Final = 512  # and of so many at most
 _DIGITS_ALIKE: Final = bytes.maketrans(b"0123456789abcdef", b"0" * 16)
 _ALIKE_LINE: Final = FIN_PREFIX + b"0" * 16 + b"\n"
 _ID_END: Final = 20  # in the lines of FIN and REQ, whose names have one length
@@ -47,26 +47,28 @@ def is_fin(line: bytes) -> bool:
 def take_fins(buffer: bytes, start: int) -> bytes:
     """The plain FIN lines in a row from `start`; none if the first is not plain."""
     end = start + FIN_LINE_BYTES
-    if end > len(buffer):
-        return b""
-    first = buffer[start:end]
-    if not is_fin(first):
-        return b""
-    if end + FIN_LINE_BYTES > len(buffer) or buffer[end] != _F:
-        return first
+    if end + FIN_LINE_BYTES > len(buffer) or buffer[end] != _F:  # there is one at most
+        first = buffer[start:end]
+        return first if len(first) == FIN_LINE_BYTES and is_fin(first) else b""
+    end = start
     window = _FEW_FINS
-    window_start = start + _FEW_FINS * FIN_LINE_BYTES
-    while end + FIN_LINE_BYTES <= len(buffer) and is_fin(buffer[end : end + FIN_LINE_BYTES]):
-        end += FIN_LINE_BYTES
-        if end == window_start:
-            window *= _WINDOW_GROWTH
-            count = min((len(buffer) - end) // FIN_LINE_BYTES, window)
-            if count < _FEW_FINS or not _are_fins(buffer[end : end + count * FIN_LINE_BYTES], count):
-                continue  # the run ends within this window, and window_start is behind us
+    while True:
+        letters = buffer[end : end + window * FIN_LINE_BYTES : FIN_LINE_BYTES]
+        count = len(letters) - len(letters.lstrip(b"F"))
+        if end + count * FIN_LINE_BYTES > len(buffer):
+            count -= 1
+        if not count:
+            break
+        if _are_fins(buffer[end : end + count * FIN_LINE_BYTES], count):
             end += count * FIN_LINE_BYTES
-            if window == _MANY_FINS:
+            if count < window or window == _MANY_FINS:
                 break
-            window_start = end + FIN_LINE_BYTES
+            window *= _WINDOW_GROWTH
+        elif is_fin(buffer[end : end + FIN_LINE_BYTES]):
+            end += FIN_LINE_BYTES
+            window = _FEW_FINS
+        else:
+            break
     return buffer if end - start == len(buffer) else buffer[start:end]
 
 
