@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Protocol
 
+from bench import machine
 from bench.connection import reason
 from bench.failure import LoadFailure
 from bench.metric import Better, Metric, advantage
@@ -47,6 +48,7 @@ class Outcome:
 
     servers: dict[str, str]  # their versions
     load_average: float  # of the machine when we began: what others did on it
+    halts_at_once: bool = False  # see `machine`
     rows: list[Row] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
 
@@ -63,6 +65,7 @@ def compare(options: Options, observer: Observer) -> Outcome:
     outcome = Outcome(
         servers={side: source.version() for side, source in _order(options, 0)},
         load_average=os.getloadavg()[0],
+        halts_at_once=machine.halts_at_once(),
     )
     for scenario in options.scenarios:
         try:

@@ -150,11 +150,13 @@ def _aligned(cells: list[str], widths: list[int]) -> str:
 
 
 def cautions(outcome: Outcome) -> list[str]:
-    """What makes the rates say less about the server: others on the machine, and a busy generator."""
+    """What makes the rates say less about the server: the machine, others on it, and a busy generator."""
     rows = {(row.work, row.measure): row for row in outcome.rows}
     found = []
     if outcome.load_average > _QUIET_LOAD_AVERAGE:
         found.append(f"the machine was busy before we began: load average {outcome.load_average:.2f}")
+    if outcome.halts_at_once:
+        found.append("this machine halts idle cores at once, so to wait for answers is dear (guest_halt_poll_ns is 0)")
     for (work, measure), generator in rows.items():
         part = measure.removesuffix("generator CPU")  # "", or "in: " and "out: " where a work has both
         nsqd, rate = rows.get((work, f"{part}nsqd CPU")), rows.get((work, f"{part}rate"))
@@ -167,7 +169,7 @@ def cautions(outcome: Outcome) -> list[str]:
 
 def _cautions_about_load(run: str, generator: Row, nsqd: Row, rate: Row, side: str) -> list[str]:
     spent_us = generator.median(side) or 0.0
-    busy = spent_us * (rate.median(side) or 0.0) / 1e6  # of the one core that it can use
+    busy = spent_us * (rate.median(side) or 0.0) / 1e6  # of the core that one program can use
     if busy > _BUSY:
         return [f"{run}: the generator was busy {busy:.0%} of the time, and may be what limits the rate"]
     # No CPU at all means a run shorter than a clock tick, which cannot tell.

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
+
+import pytest
 
 from bench import machine
 
@@ -17,3 +20,14 @@ def test_a_machine_is_described_by_processor_cores_and_system() -> None:
     assert processor == machine.processor() != ""
     assert cores.split()[0] == str(os.cpu_count())
     assert system.startswith(os.uname().sysname)
+
+
+@pytest.mark.parametrize(("polling", "expected"), [("0\n", True), ("200000\n", False), (None, False)])
+def test_a_machine_halts_at_once_or_looks_for_work_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, polling: str | None, expected: bool
+) -> None:
+    parameter = tmp_path / "guest_halt_poll_ns"
+    if polling is not None:
+        parameter.write_text(polling)
+    monkeypatch.setattr(machine, "_HALT_POLLING", parameter)
+    assert machine.halts_at_once() is expected

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -90,6 +91,11 @@ def test_a_run_too_short_for_the_clock_is_not_judged() -> None:
 
 def test_a_busy_machine_is_pointed_out() -> None:
     assert cautions(outcome(RATE, load_average=1.5)) == ["the machine was busy before we began: load average 1.50"]
+
+
+def test_a_machine_on_which_waiting_is_dear_is_pointed_out() -> None:
+    (caution,) = cautions(replace(outcome(RATE), halts_at_once=True))
+    assert "halts idle cores at once" in caution
 
 
 def test_the_document_keeps_every_round() -> None:

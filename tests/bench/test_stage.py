@@ -54,4 +54,4 @@ def test_bytes_that_got_lost_on_the_way_are_a_failure() -> None:
     consumed = Effort(tallies=[Tally(delivered=2, timed=2, body_bytes=99)], nsqd_cpu_s=None)
     check_bytes(published, published)
     with pytest.raises(Miscounted, match="99 bytes of bodies came of 100"):
-        check_bytes(published, consumed)
+        check_bytes(consumed, published)
