@@ -63,7 +63,7 @@ async def handle_all(
     await until(lambda: len(source.answers) >= len(expected), show=lambda: source.answers)
     await pool.stop()
     assert source.answers == expected
-    gc.collect(1)  # a coroutine that was dropped, just now, would be complained about
+    gc.collect()  # a coroutine that was dropped would be complained about now
 
 
 # Awaitables

@@ -60,6 +60,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.local.dir": str(folder),
             "spark.driver.memory": "512m",
             "spark.sql.streaming.noDataMicroBatches.enabled": False,
+            "spark.sql.codegen.wholeStage": False,
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",  # nor are single expressions compiled
         },
     )
     running.sparkContext.setLogLevel("ERROR")

@@ -11,10 +11,6 @@ OPTIONS = (
     # The classes are those of Spark's release; looking through each for forged bytecode takes a twelfth of a start.
     "-XX:+UnlockDiagnosticVMOptions",
     "-XX:-BytecodeVerificationRemote",
-    # Spark reads settings here, too. No query of a test has so many rows that it pays to compile it.
-    "-Dspark.sql.codegen.wholeStage=false",
-    "-Dspark.sql.codegen.factoryMode=NO_CODEGEN",
-    "-Dspark.ui.enabled=false",
 )
 
 

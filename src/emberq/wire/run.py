@@ -56,7 +56,7 @@ def take_fins(buffer: bytes, start: int) -> bytes:
         letters = buffer[end : end + window * FIN_LINE_BYTES : FIN_LINE_BYTES]
         count = len(letters) - len(letters.lstrip(b"F"))
         if end + count * FIN_LINE_BYTES > len(buffer):
-            count -= 1
+            count -= 1  # the last has not arrived in whole
         if not count:
             break
         if _are_fins(buffer[end : end + count * FIN_LINE_BYTES], count):
@@ -64,7 +64,7 @@ def take_fins(buffer: bytes, start: int) -> bytes:
             if count < window or window == _MANY_FINS:
                 break
             window *= _WINDOW_GROWTH
-        elif is_fin(buffer[end : end + FIN_LINE_BYTES]):
+        elif is_fin(buffer[end : end + FIN_LINE_BYTES]):  # an id of other letters, or another command behind the run
             end += FIN_LINE_BYTES
             window = _FEW_FINS
         else:
