@@ -169,9 +169,9 @@ def cautions(outcome: Outcome) -> list[str]:
 
 def _cautions_about_load(run: str, generator: Row, nsqd: Row, rate: Row, side: str) -> list[str]:
     spent_us = generator.median(side) or 0.0
-    busy = spent_us * (rate.median(side) or 0.0) / 1e6  # of the core that one program can use
+    busy = spent_us * (rate.median(side) or 0.0) / 1e6  # of a core; two programs can use two
     if busy > _BUSY:
-        return [f"{run}: the generator was busy {busy:.0%} of the time, and may be what limits the rate"]
+        return [f"{run}: the generator used {busy:.0%} of a core, and may be what limits the rate"]
     # No CPU at all means a run shorter than a clock tick, which cannot tell.
     share = spent_us / (nsqd.median(side) or math.inf)
     return [f"{run}: the generator spent {share:.1f} times the CPU of nsqd"] if share > _NEAR_SHARE else []

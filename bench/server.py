@@ -21,7 +21,7 @@ from pathlib import Path
 from bench.connection import Address, reason
 from bench.failure import LoadFailure
 
-_START_LIMIT_S = 15.0
+_START_LIMIT_S = 60.0
 _LOOK_EVERY_S = 0.02
 _LOG_LINES_SHOWN = 5
 

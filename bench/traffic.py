@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from statistics import fmean, harmonic_mean
 
 from bench import process
 from bench.failure import LoadFailure
@@ -74,7 +75,7 @@ def large(stage: Stage) -> list[Metric]:
     published = stage.measure(stage.publish(messages=messages, batch=0, window=1))
     consumed = stage.measure(stage.consume(CHANNEL, messages=messages, rdy=10))
     check_bytes(consumed, published)
-    return _in_and_out(published, consumed)
+    return _in_and_out([published], consumed)
 
 
 def handler(**security: int | str) -> Work:
@@ -93,14 +94,21 @@ def handler(**security: int | str) -> Work:
         published = [stage.measure(stage.publish(topic=topic, **producer)) for topic in topics]
         consumed = stage.measure(*(stage.consume(CHANNEL, topic=topic, **consumer) for topic in topics))
         check_bytes(consumed, *published)
-        return _in_and_out(published[0], consumed)
+        return _in_and_out(published, consumed)
 
     return run
 
 
-def _in_and_out(published: Effort, consumed: Effort) -> list[Metric]:
-    """A rate for each."""
-    return [*_named("in", published.publishing()), *_named("out", consumed.delivering())]
+def _in_and_out(published: Sequence[Effort], consumed: Effort) -> list[Metric]:
+    """A rate for each. What was published came in equal parts, one after the other."""
+    parts = zip(*(effort.publishing() for effort in published), strict=True)
+    return [*_named("in", [_together(part) for part in parts]), *_named("out", consumed.delivering())]
+
+
+def _together(part: Sequence[Metric]) -> Metric:
+    """The harmonic mean of rates is all messages by all the time."""
+    mean = harmonic_mean if part[0].measure == "rate" else fmean
+    return replace(part[0], value=mean([metric.value for metric in part]))
 
 
 def _named(way: str, metrics: list[Metric]) -> list[Metric]:

@@ -70,7 +70,7 @@ def test_a_generator_that_is_always_busy_is_pointed_out() -> None:
     nsqd = row("nsqd CPU", "µs/msg", "lower", ours=[1.0], peer=[1.0])
     generator = row("generator CPU", "µs/msg", "neither", ours=[0.45], peer=[0.1])
     assert cautions(outcome(RATE, nsqd, generator)) == [
-        "mpub, ours: the generator was busy 90% of the time, and may be what limits the rate"
+        "mpub, ours: the generator used 90% of a core, and may be what limits the rate"
     ]
 
 

@@ -292,8 +292,10 @@ def test_node(page: Page, cluster: Cluster) -> None:
 
 
 def test_counter(page: Page, cluster: Cluster) -> None:
+    cluster.create("counted", "tally")
+    cluster.publish("counted", *[BODY] * 3, node=0)
     page.goto(f"{cluster.admin.url}/counter")
-    expect(row(page, "Counters", "archive").filter(has_text=cluster.nodes[0])).to_contain_text("3")
+    expect(row(page, "Counters", "tally").filter(has_text=cluster.nodes[0])).to_contain_text("3")
     expect(figure(page, "total")).not_to_have_text("–")
 
 

@@ -8,15 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from emberq.wire.body import (
-    GATHERED_BYTES,
-    SMALL_PIECE_BYTES,
-    SizedBody,
-    check_size,
-    cut_off,
-    read_size,
-    signed,
-)
+from emberq.base.pieces import GATHERED_BYTES, SMALL_PIECE_BYTES
+from emberq.wire.body import SizedBody, check_size, cut_off, read_size, signed
 from emberq.wire.command import Auth, Identify, Publish, mpub, pub
 from emberq.wire.decoder import CommandDecoder
 from emberq.wire.error import FatalError

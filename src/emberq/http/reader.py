@@ -9,7 +9,7 @@ The parser is httptools (llhttp), which calls back for each piece of a request:
     hello                         on_body, on_message_complete: an `Exchange` is ready
 
 A head that was seen before is not parsed again; see `HeadCache` in `router`. A body of known length does not pass
-through the parser, which would hand it on in small pieces: what arrives is kept as it came, and joined once.
+through the parser, which would hand it on in small pieces: what arrives is kept as it came (see `base.pieces`).
 
 Whether a request is refused is known when its headers are, and then its body is not collected. A short body is thrown
 away and the connection goes on. When a long one would follow, or the client waits for permission to send it, the
@@ -31,6 +31,7 @@ from typing import Final, NoReturn
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from emberq.base.pieces import Pieces
 from emberq.http.message import HttpError, Request, Response
 from emberq.http.router import (
     CLOSE,
@@ -48,7 +49,6 @@ from emberq.http.router import (
 UNKNOWN_NS: Final = -1
 """The value of `RequestReader.since_ns` until the connection sets it."""
 _BLANK_LINE: Final = b"\r\n\r\n"
-_SMALL_PIECE_BYTES: Final = 4096
 _NO_PARSER: Final = HttpRequestParser(None)
 """Takes the place of the parser in readers that are closed."""
 
@@ -75,7 +75,6 @@ class RequestReader:
 
     __slots__ = (
         "_admission",
-        "_body",
         "_body_bytes",
         "_body_room_bytes",
         "_declines_upgrade",
@@ -85,9 +84,9 @@ class RequestReader:
         "_headers",
         "_is_tls",
         "_keeps_body",
-        "_kept_pieces",
         "_new_head",
         "_parser",
+        "_pieces",
         "_quiet_bytes",
         "_remote_address",
         "_target",
@@ -128,17 +127,16 @@ class RequestReader:
 
         self._exchange: Exchange
         """The request being read, once its headers are complete."""
-        self._body: bytes | bytearray = b""
+        self._pieces = Pieces()
+        """What has arrived of a body that is collected."""
         self._body_bytes = 0
         """How much of the body has arrived, collected or thrown away."""
         self._body_room_bytes = 0
         """How much of the body may arrive before the connection is given up."""
         self._keeps_body = False
         """Whether the body is collected, not thrown away."""
-        self._kept_pieces: list[bytes | bytearray] = []
-        """What has arrived of a body that does not pass through the parser."""
         self.missing_bytes = 0
-        """How much of it is still to come; 0: there is no such body."""
+        """How much is still to come of a body that does not pass through the parser; 0: there is no such body."""
 
     # The connection's side.
 
@@ -171,7 +169,7 @@ class RequestReader:
         self.is_finished = True
         self.ready.clear()
         self._parser = _NO_PARSER
-        self._kept_pieces.clear()
+        self._pieces.clear()
 
     # Heads seen before.
 
@@ -229,16 +227,9 @@ class RequestReader:
             return data
         self.owes_continue = False
         self.missing_bytes -= len(piece)
-        pieces = self._kept_pieces
-        if len(piece) >= _SMALL_PIECE_BYTES or not pieces:
-            pieces.append(bytes(piece))
-        else:  # each piece is an object: small ones would take many times their size
-            if not isinstance(pieces[-1], bytearray):
-                pieces.append(bytearray())
-            pieces[-1] += piece
+        self._pieces.add(bytes(piece))  # a view would hold the whole packet
         if not self.missing_bytes:
-            self._exchange.request.body = bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces)
-            pieces.clear()
+            self._exchange.request.body = self._pieces.take()
             self.phase = BETWEEN
             self.is_finished = self._exchange.ending is CLOSE
             self.ready.append(self._exchange)
@@ -304,15 +295,8 @@ class RequestReader:
         self._body_bytes += len(piece)
         if self._body_bytes > self._body_room_bytes:
             self._refuse_body_of(self._body_bytes)
-        if not self._keeps_body:
-            return
-        if not self._body:
-            self._body = piece
-            return
-        # Pieces are joined as they come: kept apart, small ones would take many times their size.
-        if isinstance(self._body, bytes):
-            self._body = bytearray(self._body)
-        self._body += piece
+        if self._keeps_body:
+            self._pieces.add(piece)
 
     def on_message_complete(self) -> None:
         if self._declines_upgrade:
@@ -320,9 +304,7 @@ class RequestReader:
         self.phase = BETWEEN
         self.owes_continue = False
         exchange = self._exchange
-        if self._body:
-            exchange.request.body = bytes(self._body)
-            self._body = b""
+        exchange.request.body = self._pieces.take()
         self.is_finished = exchange.ending is CLOSE
         self.ready.append(exchange)
 
@@ -408,7 +390,7 @@ class RequestReader:
         if self._keeps_body and route is not None:
             self._exchange.refusal = HttpError(413, route.too_big).response()
             self._keeps_body = False
-            self._body = b""
+            self._pieces.clear()
             self._body_room_bytes = max(self._body_room_bytes, DISCARD_BYTES)
         if size_bytes > self._body_room_bytes:
             self._stop_at_body()
@@ -434,8 +416,7 @@ class RequestReader:
     def _deliver_last(self) -> None:
         self.is_finished = True
         self.owes_continue = False
-        self._body = b""
-        self._kept_pieces.clear()
+        self._pieces.clear()
         self.missing_bytes = 0
         self._exchange.ending = CLOSE
         self.ready.append(self._exchange)

@@ -1,6 +1,4 @@
-"""A body that comes in several packets: what has arrived of it is kept as it came, and joined once.
-
-A client that stalls in the middle of a body makes the server hold what has arrived, or a small multiple of that.
+"""A body that comes in several packets: what has arrived of it is kept as it came, and joined once (see `base.pieces`).
 
 A large message is not joined. Once a good part of it has arrived, the rest is received where it will stay: in the
 buffer of a BytesIO, which gives it away as `bytes` without a copy.
@@ -14,6 +12,7 @@ from io import BytesIO
 from typing import TYPE_CHECKING
 
 from emberq.base.memory import blank
+from emberq.base.pieces import SMALL_PIECE_BYTES, Pieces
 from emberq.wire import error
 from emberq.wire.command import Command, CommandWithBody
 from emberq.wire.error import FatalError
@@ -21,11 +20,6 @@ from emberq.wire.error import FatalError
 if TYPE_CHECKING:
     from mypy_extensions import i64  # native integers, when compiled
 
-SMALL_PIECE_BYTES = 4096
-"""Each piece is an object: a body sent two bytes at a time must not take twenty times its size. So smaller pieces are
-gathered in a buffer."""
-GATHERED_BYTES = 64 * 1024
-"""Such a buffer grows to this size, then the next begins: one that grew on would be copied each time it moves."""
 DIRECT_BYTES = 64 * 1024
 """If so much of a message is missing, it is worth being received directly."""
 MAX_AHEAD = 16
@@ -43,7 +37,7 @@ class ArrivingBody(ABC):
 
     def __init__(self) -> None:
         self.arrived_bytes = 0
-        self._pieces: list[bytes | bytearray | memoryview] = []
+        self._pieces = Pieces()
 
     @abstractmethod
     def end_in(self, packet: bytes, start: int) -> int:
@@ -60,22 +54,15 @@ class ArrivingBody(ABC):
     def keep(self, packet: bytes, start: int, end: int) -> None:
         size = end - start
         self.arrived_bytes += size
-        pieces = self._pieces
-        if size < SMALL_PIECE_BYTES:
-            last = pieces[-1] if pieces else None
-            if isinstance(last, bytearray) and len(last) < GATHERED_BYTES:
-                last += packet[start:end]
-            else:
-                pieces.append(bytearray(packet[start:end]))
-        elif size == len(packet):
-            pieces.append(packet)
-        elif 2 * size >= len(packet):
-            pieces.append(memoryview(packet)[start:end])
+        if size == len(packet):
+            self._pieces.add(packet)
+        elif size >= SMALL_PIECE_BYTES and 2 * size >= len(packet):
+            self._pieces.add(memoryview(packet)[start:end])
         else:
-            pieces.append(packet[start:end])  # a view would hold the whole packet, most of which is done with
+            self._pieces.add(packet[start:end])  # a view would hold the whole packet, most of which is done with
 
     def joined(self) -> bytes:
-        return b"".join(self._pieces)
+        return self._pieces.joined()
 
 
 class SizedBody(ArrivingBody):
@@ -100,8 +87,7 @@ class SizedBody(ArrivingBody):
             if missing < DIRECT_BYTES or self.arrived_bytes * MAX_AHEAD < self._size:
                 return None
             place = self._place = BytesIO(blank(self._size))  # it has the only reference, so it needs no copy
-            place.writelines(self._pieces)
-            self._pieces.clear()
+            self._pieces.move_to(place)
         return place.getbuffer()[self.arrived_bytes :]
 
     def received(self, count: int) -> None:
