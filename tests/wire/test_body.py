@@ -151,15 +151,6 @@ def test_a_packet_that_is_all_body_is_kept_as_it_came() -> None:
     assert body.joined() is packet
 
 
-def test_a_body_in_tiny_packets_takes_little_more_memory_than_its_bytes() -> None:
-    body = SizedBody(Identify(), b"IDENTIFY", BODY_BYTES, is_message=False)
-    empty_bytes = memory_bytes(body)
-    for packet in in_packets(NOISE, 20):
-        body.keep(packet, 0, len(packet))
-    assert memory_bytes(body) - empty_bytes < 1.2 * len(NOISE)
-    assert body.joined() == NOISE
-
-
 # Messages that are received directly.
 
 

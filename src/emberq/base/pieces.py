@@ -1,4 +1,4 @@
-"""Bytes that arrive in several packets and are wanted as a whole: kept as they came, and joined once.
+"""Bodies that come in several packets, for the servers of TCP and of HTTP: kept as they came, and joined once.
 
     pieces.add(packet)
     pieces.add(last[:20])
