@@ -80,12 +80,14 @@ PASSED_BY = {
         "broker/journal_queue",
         "storage/journal/segments",  # which one is written to
         "wire/body",  # parts of the decoder
+        "base/pieces",
         "wire/line",
         "wire/mpub",
     },
     "GET /stats": {
         "nsqd/drain",  # whether it is on
         "base/metrics",  # a figure of memory, health or depth each
+        "base/pieces",  # a part of the reader
         "broker/classic",
         "broker/deferred",
         "broker/in_flight",

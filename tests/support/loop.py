@@ -7,6 +7,7 @@ Time runs by itself on a `MovableLoop`, but `advance` lets it jump, so that no t
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -25,18 +26,22 @@ class MovableLoop(asyncio.SelectorEventLoop):
         super().__init__()
 
     def time(self) -> float:
-        return (super().time() if self._stopped_at_s is None else self._stopped_at_s) + self._ahead_s
+        return super().time() + self._ahead_s if self._stopped_at_s is None else self._stopped_at_s
 
     def advance(self, seconds: float) -> None:
-        self._ahead_s += seconds
+        if self._stopped_at_s is None:
+            self._ahead_s += seconds
+        else:
+            self._stopped_at_s += seconds
 
     def stop_clock(self) -> None:
-        self._stopped_at_s = super().time()
+        """At a moment that a float holds exactly, so that six steps of ten seconds are a minute, and not just short."""
+        self._stopped_at_s = math.ceil(self.time() * 1024) / 1024
 
     def restart_clock(self) -> None:
         """Go on from where it stands."""
         assert self._stopped_at_s is not None
-        self._ahead_s -= super().time() - self._stopped_at_s
+        self._ahead_s = self._stopped_at_s - super().time()
         self._stopped_at_s = None
 
 
