@@ -1,7 +1,8 @@
 """Rounds by turns.
 
-What else happens on the machine must hit both servers alike, so a work is done by both before the next round,
-and the order is swapped each round. The number that counts is the median of the rounds.
+What else happens on the machine must hit both servers alike, so a work is done by both before anything else,
+and the order is swapped each round. What slows the machine for some minutes must hit no work in all its rounds, so all
+works are done once before the next round. The number that counts is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -67,28 +68,31 @@ def compare(options: Options, observer: Observer) -> Outcome:
         load_average=os.getloadavg()[0],
         halts_at_once=machine.halts_at_once(),
     )
-    for scenario in options.scenarios:
-        try:
-            outcome.rows += _rows(scenario, options, observer)
-        except LoadFailure as failure:
-            outcome.failures.append(f"{scenario.name}: {failure}")
+    rows: dict[Scenario, dict[str, Row]] = {scenario: {} for scenario in options.scenarios}
+    for round_index in range(options.rounds):
+        for scenario in list(rows):
+            try:
+                _add_round(rows[scenario], scenario, options, round_index, observer)
+            except LoadFailure as failure:
+                outcome.failures.append(f"{scenario.name}: {failure}")
+                del rows[scenario]
+    outcome.rows += [row for of_scenario in rows.values() for row in of_scenario.values()]
     return outcome
 
 
-def _rows(scenario: Scenario, options: Options, observer: Observer) -> list[Row]:
-    rows: dict[str, Row] = {}
-    for round_index in range(options.rounds):
-        for side, source in _order(options, round_index):
-            observer.began(work=scenario.name, side=side, round_number=round_index + 1)
-            try:
-                metrics = _run(scenario, source, options, round_index)
-            except (LoadFailure, OSError) as failure:
-                raise LoadFailure(f"{side}, round {round_index + 1}: {reason(failure)}") from failure
-            observer.ended(metrics)
-            for metric in metrics:
-                row = rows.setdefault(metric.measure, _empty_row(scenario, metric))
-                row.values.setdefault(side, []).append(metric.value)
-    return list(rows.values())
+def _add_round(
+    rows: dict[str, Row], scenario: Scenario, options: Options, round_index: int, observer: Observer
+) -> None:
+    for side, source in _order(options, round_index):
+        observer.began(work=scenario.name, side=side, round_number=round_index + 1)
+        try:
+            metrics = _run(scenario, source, options, round_index)
+        except (LoadFailure, OSError) as failure:
+            raise LoadFailure(f"{side}, round {round_index + 1}: {reason(failure)}") from failure
+        observer.ended(metrics)
+        for metric in metrics:
+            row = rows.setdefault(metric.measure, _empty_row(scenario, metric))
+            row.values.setdefault(side, []).append(metric.value)
 
 
 def _order(options: Options, round_index: int) -> list[tuple[str, Source]]:

@@ -55,6 +55,22 @@ def test_the_servers_take_turns_and_the_order_is_swapped_each_round() -> None:
     ]
 
 
+def test_all_works_are_done_before_the_next_round() -> None:
+    diary = Diary()
+    outcome = compare(options_for(port_as_rate, port_as_rate, rounds=2), diary)
+    assert diary.entries == [
+        "work0 ours 1",
+        "work0 peer 1",
+        "work1 ours 1",
+        "work1 peer 1",
+        "work0 peer 2",
+        "work0 ours 2",
+        "work1 peer 2",
+        "work1 ours 2",
+    ]
+    assert [row.work for row in outcome.rows] == ["work0", "work1"]
+
+
 def test_values_are_kept_for_each_server_and_compared_by_their_medians() -> None:
     (row,) = compare(options_for(port_as_rate), Diary()).rows
     assert row.values == {"ours": [1.0] * 3, "peer": [2.0] * 3}
@@ -87,3 +103,19 @@ def test_a_failed_work_is_told_and_left_out_and_the_next_is_still_done() -> None
     outcome = compare(options_for(fail, port_as_rate, rounds=1), Diary())
     assert outcome.failures == ["work0: ours, round 1: lost a message"]
     assert [row.work for row in outcome.rows] == ["work1"]
+
+
+def test_a_work_that_fails_is_not_done_again() -> None:
+    rates = iter([1.0, 1.0])
+
+    def fail_later(_: Stage) -> list[Metric]:
+        rate = next(rates, None)
+        if rate is None:
+            raise LoadFailure("lost a message")
+        return [Metric("rate", rate, "msg/s", "higher")]
+
+    diary = Diary()
+    outcome = compare(options_for(fail_later, port_as_rate), diary)
+    assert outcome.failures == ["work0: peer, round 2: lost a message"]
+    assert "work0 peer 3" not in diary.entries
+    assert [(row.work, row.values["ours"]) for row in outcome.rows] == [("work1", [1.0] * 3)]
