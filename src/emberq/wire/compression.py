@@ -61,6 +61,7 @@ _DeflateError = cast(type[Exception], zlib_ng.error)
 _UNCOMPRESSED: Final = 0x01
 _FIRST_SKIPPABLE: Final = 0x80
 _IDENTIFIER: Final = 0xFF
+_NOT_THERE: Final = -1
 _CHECKSUM_MASK: Final = 0xA282EAD8
 """The format masks checksums, as data may hold checksums itself."""
 
@@ -155,25 +156,25 @@ class SnappyCodec:
         return self._pieces()
 
     def _pieces(self) -> Iterator[bytes]:
-        chunk: bytes | None = b""
-        while chunk is not None:
-            chunks = []
+        size = 0
+        while size != _NOT_THERE:
+            memory = _scratch.memory
             plain_bytes = 0
             for _ in range(MAX_STEP_CHUNKS):
-                chunk = self._take_chunk()
-                if chunk is None:
+                size = self._take_chunk(memory[plain_bytes : plain_bytes + MAX_CHUNK_PLAIN_BYTES])
+                if size == _NOT_THERE:
                     break
-                chunks.append(chunk)
-                plain_bytes += len(chunk)
+                plain_bytes += size
                 if plain_bytes > PIECE_BYTES - MAX_CHUNK_PLAIN_BYTES:
                     break
-            if plain_bytes or chunk is not None:
-                yield chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            if plain_bytes or size != _NOT_THERE:
+                yield bytes(memory[:plain_bytes])
         self._arrived = self._arrived[self._position :]
         self._position = 0
 
-    def _take_chunk(self) -> bytes | None:
-        """The plain bytes of the next chunk, none of one that is passed over; None if it has not arrived in whole.
+    def _take_chunk(self, memory: memoryview) -> int:
+        """Decode the next chunk to `memory`, which ends where the plain bytes of a chunk must. Returns how many it has,
+        0 if it is passed over, or _NOT_THERE if it has not arrived in whole.
 
         One that breaks a limit is refused before it has arrived.
         """
@@ -182,7 +183,7 @@ class SnappyCodec:
         arrived = self._arrived
         start: i64 = self._position
         if len(arrived) < start + CHUNK_HEADER_BYTES:
-            return None
+            return _NOT_THERE
         kind: i64 = arrived[start]
         size: i64 = _three_bytes(arrived, start + 1)
         end: i64 = start + CHUNK_HEADER_BYTES + size
@@ -197,37 +198,37 @@ class SnappyCodec:
             raise CompressionError(f"snappy: a chunk of {size} bytes is out of range")
         if end > len(arrived):
             self._missing_bytes = end - len(arrived)
-            return None
-        payload = arrived[start + CHUNK_HEADER_BYTES + CHECKSUM_BYTES : end]
-        plain = payload if kind else _decoded(payload)
+            return _NOT_THERE
+        payload = memoryview(arrived)[start + CHUNK_HEADER_BYTES + CHECKSUM_BYTES : end]
+        plain = _copied(payload, memory) if kind else _decoded(payload, memory)
         checksum: i64 = self._crc32c(plain)
         masked: i64 = (checksum >> 15 | checksum << 17) + _CHECKSUM_MASK & 0xFFFFFFFF
         told: i64 = arrived[start + CHUNK_HEADER_BYTES + 3]
         if masked != told << 24 | _three_bytes(arrived, start + CHUNK_HEADER_BYTES):
             raise CompressionError("snappy: a chunk does not match its checksum")
         self._position = end
-        return plain
+        return len(plain)
 
-    def _skip(self) -> bytes | None:
+    def _skip(self) -> int:
         """Pass over what has arrived of a chunk that is not for us."""
         skipped_bytes = min(self._bytes_to_skip, len(self._arrived) - self._position)
         self._position += skipped_bytes
         self._bytes_to_skip -= skipped_bytes
-        return None if self._bytes_to_skip else b""
+        return _NOT_THERE if self._bytes_to_skip else 0
 
-    def _take_identifier(self) -> bytes | None:
+    def _take_identifier(self) -> int:
         """Pass the stream identifier, if it is there in whole."""
         start = self._arrived[self._position : self._position + len(STREAM_IDENTIFIER)]
         if not STREAM_IDENTIFIER.startswith(start):
             raise CompressionError("snappy: no stream identifier")
         if len(start) < len(STREAM_IDENTIFIER):
-            return None
+            return _NOT_THERE
         self._position += len(STREAM_IDENTIFIER)
         self._is_identified = True
-        return b""
+        return 0
 
 
-def load_crc32c() -> Callable[[bytes], int]:
+def load_crc32c() -> Callable[[bytes | memoryview], int]:
     """The package imports what takes a tenth of the time of all that a client imports, and few clients use snappy. A
     server loads it before its loop runs."""
     from crc32c import crc32c
@@ -242,21 +243,25 @@ def _three_bytes(data: bytes, start: i64) -> i64:
     return number | data[start + 2] << 16
 
 
-def _decoded(block: bytes) -> bytes:
-    memory = _scratch.memory
+def _copied(plain: memoryview, memory: memoryview) -> memoryview:
+    copy = memory[: len(plain)]
+    copy[:] = plain
+    return copy
+
+
+def _decoded(block: memoryview, memory: memoryview) -> memoryview:
     try:
         size = cramjam.snappy.decompress_raw_into(block, memory)
     except cramjam.DecompressionError as failure:
         raise CompressionError(str(failure)) from failure
-    return bytes(memory[:size])
+    return memory[:size]
 
 
 class _Scratch(threading.local):
-    """Where a block is decoded to: memory of each one's own would be filled with zeros first. It ends where a chunk's
-    plain bytes must."""
+    """Where a piece is decoded to: memory of each one's own would be filled with zeros first."""
 
     def __init__(self) -> None:
-        self.memory = memoryview(bytearray(MAX_CHUNK_PLAIN_BYTES))
+        self.memory = memoryview(bytearray(PIECE_BYTES))
 
 
 _scratch = _Scratch()
