@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from emberq.base.clock import NS_PER_MS, NS_PER_SECOND, ManualClock
 from emberq.base.timers import NEVER, Timers
 from emberq.broker.batch import Span, published_batch
-from emberq.broker.in_flight import MAX_OVERDUE_COUNT, FinishListener, InFlight, LatencyListener
+from emberq.broker.in_flight import (
+    MAX_OVERDUE_COUNT,
+    MAX_THINNED_COUNT,
+    THINNED_NS,
+    FinishListener,
+    InFlight,
+    LatencyListener,
+)
 from emberq.broker.stats import ClientStats, Histogram, LatencyWindow
 from emberq.broker.subscriber import Subscriber
 from tests.broker.rig import fin_lines, numbered, published
@@ -282,9 +289,8 @@ def test_a_message_taken_out_does_not_hold_the_rest_of_its_batch(flight: Flight,
 
 
 @pytest.mark.parametrize(("kept_index", "step"), [(50, -1), (0, 1), (50, 1), (99, 1)])
-def test_a_run_that_lost_most_of_its_messages_lets_go_of_its_batch(
-    flight: Flight, holder: Subscriber, kept_index: int, step: int
-) -> None:
+def test_a_run_that_lost_most_of_its_messages_lets_go_of_its_batch(flight: Flight, kept_index: int, step: int) -> None:
+    holder = flight.consumer(timeout_ns=NS_PER_SECOND)
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
@@ -293,12 +299,30 @@ def test_a_run_that_lost_most_of_its_messages_lets_go_of_its_batch(
             ids = flight.give(holder, 100, body_bytes=1000)
             kept.append(ids.pop(kept_index))
             flight.finish(holder, ids[::step])
+        flight.advance(THINNED_NS)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert after - before < 300_000, "20 messages of 1000 bytes and a batch, not 20 batches of 100,000"
     assert flight.finish(holder, kept) == []
     assert flight.registry.count == 0
+
+
+def test_many_runs_that_lost_most_of_their_messages_are_seen_to_in_several_turns(flight: Flight) -> None:
+    holder = flight.consumer(timeout_ns=NS_PER_SECOND)
+    size = MAX_THINNED_COUNT // 4
+    kept = []
+    for _ in range(9):
+        ids = flight.give(holder, size)
+        kept.append(ids.pop(0))
+        flight.finish(holder, ids)
+    flight.advance(THINNED_NS)
+    turns = 1
+    while flight.timers.next_due_ns == flight.clock.monotonic_ns():
+        flight.advance(0)
+        turns += 1
+    assert turns == 3
+    assert flight.finish(holder, kept) == []
 
 
 # Deadlines.

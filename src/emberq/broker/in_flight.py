@@ -11,7 +11,8 @@ costs the same. It names the run; the run names the consumer.
     what is overdue              lanes: the runs of one timeout, in the order of delivery, which is that of deadlines
     what a consumer held         all runs, once for all consumers that left in the same turn of the event loop
 
-A run that lost most of its messages lets go of its batch: what is left is copied out of it.
+A run that lost most of its messages lets go of its batch: what is left is copied out of it. That waits for a moment, in
+which a consumer that only mixes its answers has given the others.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from itertools import groupby
 from typing import Final
 
-from emberq.base.clock import Clock
+from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import NEVER, Alarm, Timers
 from emberq.broker.batch import NO_MESSAGES, Batch, Span, is_mostly_gone
 from emberq.broker.layout import FRAME_ID_START, FRAME_ID_STOP, NO_ID
@@ -56,6 +57,10 @@ _MIN_WHOLE: Final = 4
 """Shorter runs go to the dictionary at once, which is faster for them."""
 _MIN_SWEPT: Final = 64
 """A shorter lane is not worth sweeping."""
+THINNED_NS: Final = 20 * NS_PER_MS
+"""How long a run that lost most of its messages keeps its batch."""
+MAX_THINNED_COUNT: Final = 10_000
+"""How many messages such runs may have had that are seen to in one turn of the event loop; that takes a millisecond."""
 MAX_OVERDUE_COUNT: Final = 1000
 """How many messages of a lane time out in one turn of the event loop."""
 
@@ -114,6 +119,9 @@ class InFlight:
         """The whole runs, by the leading digits that the ids of a batch share; those of other batches under NO_ID."""
         self._lanes: dict[int, _TimeoutLane] = {}
         """By timeout; a message whose deadline is nearer than that has a lane of its own, under minus its deadline."""
+        self._thinned: dict[Run, None] = {}
+        """Runs that lost most of their messages lately; nothing is left of some by now."""
+        self._thinned_alarm: Alarm | None = None
         self._has_departed = False
         """Whether a consumer has left whose messages are to be given back and were not looked for yet."""
         self._orphans: deque[Run] = deque()
@@ -176,7 +184,6 @@ class InFlight:
             if position == end:
                 return []
         unknown: list[bytes] = []
-        thinned: dict[Run, None] = {}
         singles = self._singles
         while position < end:
             message_id = lines[position + _ID_START : position + _ID_END]
@@ -196,11 +203,7 @@ class InFlight:
             if listener is not None:
                 index = run.batch.index_of(message_id, run.start, run.stop)
                 listener.finished(run.batch, index, index + 1)
-            self._left(run, 1)
-            if run.left and is_mostly_gone(run.left, run.count):
-                thinned[run] = None
-        for run in thinned:  # not before: of some runs nothing is left by now
-            self._let_go_of_most(run)
+            self._left_one(run)
         return unknown
 
     def _finish_in_order(self, holder: Subscriber, lines: bytes, position: int, listener: FinishListener | None) -> int:
@@ -296,7 +299,7 @@ class InFlight:
             self._forget_whole(run)
             for message_id in run.batch.ids(run.start, run.stop):
                 self._add_single(message_id, run)
-            self._let_go_of_most(run)
+            self._let_go_later_of_most(run)
         holder.runs.clear()
 
     def _forget_whole(self, run: Run) -> None:
@@ -310,16 +313,7 @@ class InFlight:
     def _left_one(self, run: Run) -> None:
         """One message of a run that is not whole is in flight no more."""
         self._left(run, 1)
-        self._let_go_of_most(run)
-
-    def _let_go_of_most(self, run: Run) -> None:
-        """If a run that is not whole lost most of its messages, copy the others out of the batch."""
-        left = run.left
-        if left and is_mostly_gone(left, run.count):
-            indexes = self._indexes_left(run)
-            batch = run.batch.picked(indexes)
-            if batch is not run.batch:
-                run.batch, run.start, run.stop, run.count = batch, 0, len(indexes), left
+        self._let_go_later_of_most(run)
 
     def _left(self, run: Run, count: int) -> None:
         run.left -= count
@@ -329,6 +323,41 @@ class InFlight:
             if run.is_whole:
                 self._forget_whole(run)
             run.batch = NO_MESSAGES  # its lane may know the run for a while
+
+    # Runs that lost most of their messages.
+
+    def _let_go_later_of_most(self, run: Run) -> None:
+        """If the run lost most of its messages, see soon what is left: of most such runs that is nothing."""
+        if not run.left or not is_mostly_gone(run.left, run.count):
+            return
+        self._thinned[run] = None
+        if self._thinned_alarm is None:
+            self._thinned_alarm = self._timers.alarm(self._on_thinned)
+        if self._thinned_alarm.due_ns == NEVER:
+            self._thinned_alarm.set(self._clock.monotonic_ns() + THINNED_NS)
+
+    def _on_thinned(self) -> None:
+        """Copy what is left out of the batches, a portion of it in each turn of the event loop."""
+        portion = 0
+        while self._thinned and portion < MAX_THINNED_COUNT:
+            run, _ = self._thinned.popitem()
+            if run.left:
+                portion += run.count
+                self._let_go_of_most(run)
+        if self._thinned and self._thinned_alarm is not None:
+            self._thinned_alarm.set(self._clock.monotonic_ns())
+
+    def _let_go_of_most(self, run: Run) -> None:
+        indexes = self._indexes_left(run)
+        batch = run.batch.picked(indexes)
+        if batch is not run.batch:
+            run.batch, run.start, run.stop, run.count = batch, 0, len(indexes), run.left
+
+    def _forget_thinned(self) -> None:
+        self._thinned.clear()
+        if self._thinned_alarm is not None:
+            self._thinned_alarm.discard()
+            self._thinned_alarm = None
 
     def _indexes_left(self, run: Run) -> list[int]:
         """Which messages of a broken run are in flight."""
@@ -419,6 +448,7 @@ class InFlight:
             for run in lane.runs:
                 spans += self._take_rest(run)
             self._close_lane(key)
+        self._forget_thinned()
         self._forget_departures()
         return spans
 
@@ -429,6 +459,7 @@ class InFlight:
                 run.holder.in_flight_count = 0
                 run.holder.runs.clear()
             self._close_lane(key)
+        self._forget_thinned()
         self._forget_departures()
         self._singles.clear()
         self._whole.clear()
