@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import BinaryIO
 
+from emberq.base.compiled import mypyc_attr
+
 SMALL_PIECE_BYTES = 4096
 """Each piece is an object: a body sent two bytes at a time must not take twenty times its size. So smaller pieces are
 gathered in a buffer."""
@@ -18,6 +20,7 @@ GATHERED_BYTES = 64 * 1024
 """Such a buffer grows to this size, then the next begins: one that grew on would be copied each time it moves."""
 
 
+@mypyc_attr(acyclic=True)
 class Pieces:
     """Owned by what reads the body."""
 

@@ -183,6 +183,7 @@ def _fin_lines(ids: Sequence[bytes]) -> bytes:
 # Shapes.
 
 
+@mypyc_attr(acyclic=True)
 class Shape:
     """Some messages in a buffer.
 
@@ -223,7 +224,7 @@ class Shape:
         """The size of the bodies of messages `start` to `stop`."""
 
 
-@mypyc_attr(free_list_len=1)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Published(Shape):
     """Messages as they came from a publisher, or from a journal. Their ids are consecutive, their time is one."""
 
@@ -313,6 +314,7 @@ def lone_frame(data: bytes, first_id: int, timestamp_ns: int, cut: int = PUBLISH
     return FRAMED_HEADER.pack(size, MESSAGE, timestamp_ns, 1, _ids.of(first_id)) + data[cut:]
 
 
+@mypyc_attr(acyclic=True)
 class Recorded(Shape):
     """Messages as they came from a disk queue, each with a header of its own."""
 
@@ -390,6 +392,7 @@ class Recorded(Shape):
         return [most << 8 | least for most, least in zip(high, low, strict=True)]
 
 
+@mypyc_attr(acyclic=True)
 class Frames(Shape):
     """Messages as they go to consumers, shown as tried once."""
 
@@ -435,7 +438,7 @@ class Frames(Shape):
         return Records(b"".join(parts), moved_ends(ends, 0, len(ends), -4))
 
 
-@mypyc_attr(free_list_len=1)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Framed(Frames):
     """Messages that were published, or came from the disk, together."""
 
@@ -525,6 +528,7 @@ class Framed(Frames):
         return self._first_id != NO_ID
 
 
+@mypyc_attr(acyclic=True)
 class Gathered(Frames):
     """Single publishes that wait together: each is added as it comes, and channels share them. Its ids only rise."""
 
@@ -574,7 +578,7 @@ class Gathered(Frames):
         return start_of(self._ends, stop) - start_of(self._ends, start) - FRAMED_HEADER_BYTES * (stop - start)
 
 
-@mypyc_attr(free_list_len=1)
+@mypyc_attr(acyclic=True, free_list_len=1)
 class Lone(Frames):
     """One message on its own: it was published alone, or has left the others because of its own fate."""
 
@@ -616,6 +620,7 @@ class Lone(Frames):
         return _time_in(self._frame, 0)
 
 
+@mypyc_attr(acyclic=True)
 class Large(Frames):
     """One message whose body is so big that it is sent from where it arrived."""
 

@@ -37,7 +37,7 @@ from emberq.wire.command import (
 )
 from emberq.wire.error import BadMagic, FatalError, SilentClose
 from emberq.wire.line import MAX_KNOWN_LINE_BYTES, CommandLimits, LineParser
-from emberq.wire.mpub import HEAD_BYTES, MpubBody, check_head, head_cut_off, is_head_of_one
+from emberq.wire.mpub import HEAD_BYTES, MpubBody, check_head, head_cut_off, is_head_of_one, mixed_ends
 from emberq.wire.run import is_fin, message_end, take_fins, take_pubs, take_rdy, take_req
 
 MAX_LINE_BYTES: Final = 16384  # the reference's read buffer; a longer line can only be garbage
@@ -271,8 +271,15 @@ class CommandDecoder(LineParser):
         if count < 0:
             self._eof_error = head_cut_off(len(buffer) - start, topic=topic)
             return None
-        body = MpubBody(topic, count, max_msg_size=self._max_msg_size, max_body_size=max_body_size, sequence=sequence)
-        return self._begin_body(body, buffer, start + HEAD_BYTES)
+        start += HEAD_BYTES
+        max_msg_size = self._max_msg_size
+        if sequence is None and count > 1:
+            ends = mixed_ends(buffer, start, count, max_msg_size=max_msg_size, max_body_size=max_body_size)
+            if ends is not None:
+                self._position = start + ends[-1]
+                return Publish(b"MPUB", topic, buffer[start : self._position], ends, 1)
+        body = MpubBody(topic, count, max_msg_size=max_msg_size, max_body_size=max_body_size, sequence=sequence)
+        return self._begin_body(body, buffer, start)
 
     def _begin_body(self, body: ArrivingBody, buffer: bytes, start: int) -> Command | None:
         end = body.end_in(buffer, start)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from emberq.wire import error
-from emberq.wire.body import ArrivingBody, read_size, signed
+from emberq.wire.body import ArrivingBody, read_size, signed, sized_ends
 from emberq.wire.command import Command, NumberedPublish, Publish
 from emberq.wire.error import FatalError
 
@@ -47,6 +47,22 @@ def is_head_of_one(buffer: bytes, start: int, *, max_body_size: int) -> bool:
         return False
     size = read_size(buffer, start)
     return size == len(buffer) - start - 4 and size <= max_body_size and read_size(buffer, start + 4) == 1
+
+
+def mixed_ends(packet: bytes, start: int, count: int, *, max_msg_size: int, max_body_size: int) -> array[int] | None:
+    """Where each of `count` messages ends, from `start` on, if all are in this packet and nothing is wrong with them.
+
+    A short way for what comes most; None sends it the long way, by `MpubBody`, which is also the shorter one for
+    messages of one size.
+    """
+    if start + 4 > len(packet) or read_size(packet, start - HEAD_BYTES) > len(packet) - start + 4:
+        return None
+    size = read_size(packet, start)
+    second = start + 4 + size
+    if second + 4 > len(packet) or read_size(packet, second) == size:
+        return None
+    ends = sized_ends(packet, start, shortest=1, longest=max_msg_size, max_count=count, max_bytes=max_body_size - 4)
+    return array("I", ends) if len(ends) == count else None
 
 
 def head_cut_off(arrived_bytes: int, *, topic: str) -> FatalError:
