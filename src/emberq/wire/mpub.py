@@ -10,8 +10,8 @@ but their sum is held to the same limit, because a client must not make a server
 
 A body is checked by one walk from size to size, whether it comes in one packet or in many. Many bodies hold messages of
 one size. While they do, four strided slices of a packet show all sizes in it, without any work per message in Python.
-From the first message of another size on, the walk goes message by message. Mixed messages that are all in one packet, as
-most are, need no body that remembers how far it has come: `mixed_ends`.
+From the first message of another size on, the walk goes message by message. Mixed messages that are all in one packet,
+as most are, need no body that remembers how far it has come: `mixed_ends`.
 """
 
 from __future__ import annotations
