@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from emberq.base.clock import NS_PER_SECOND, ManualClock
-from tests.support.admin_rig import AdminThread
+from emberq.base.clock import ManualClock
+from tests.support.admin_rig import PATIENT, AdminThread
 from tests.support.cluster_rig import channel_entry, topic_entry
 from tests.support.http_client import Answer
 from tests.support.recording_daemon import RecordingDaemon
@@ -22,11 +22,6 @@ QUICK_S = 10.0
 """For an answer that has to ask very many questions. Without a bound it takes minutes."""
 BYSTANDER_S = 1.0
 """For a page that asks no daemon."""
-PATIENT: dict[str, Any] = {
-    "http_client_connect_timeout_ns": 60 * NS_PER_SECOND,
-    "http_client_request_timeout_ns": 60 * NS_PER_SECOND,
-}
-"""The daemons answer late on a busy machine, because they share an interpreter with nsqadmin."""
 
 
 def info(name: str) -> dict[str, Any]:
@@ -39,7 +34,6 @@ class Prepared(ThreadedHttp):
     def __init__(self, answers: dict[str, bytes]) -> None:
         super().__init__(self._answer)
         self._answers = answers
-        self._server.socket.listen(1024)  # a short line would slow down the one who asks
 
     def _answer(self, request: Received) -> Reply:
         body = self._answers.get(request.target.partition("?")[0])

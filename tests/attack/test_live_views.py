@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 
 from emberq.admin import audience as module
-from tests.support.admin_rig import AdminThread, EventReader
+from tests.support.admin_rig import PATIENT, AdminThread, EventReader
 from tests.support.cluster_rig import topic_entry
 from tests.support.recording_daemon import RecordingDaemon
 from tests.support.waiting import PATIENCE_S
@@ -38,7 +38,7 @@ def clients() -> Iterator[Clients]:
     answers = {"/info": INFO, "/stats": {"topics": [topic_entry("t")]}}
     with (
         RecordingDaemon("", answers, []) as nsqd,
-        AdminThread(nsqd_http_address=(nsqd.address,)) as admin,
+        AdminThread(nsqd_http_address=(nsqd.address,), **PATIENT) as admin,
         Clients(admin) as clients,
     ):
         yield clients

@@ -13,11 +13,17 @@ from typing import Any
 from emberq.admin.access.user import PasswordHash
 from emberq.admin.daemon import Nsqadmin
 from emberq.admin.options import AdminOptions
-from emberq.base.clock import Clock
+from emberq.base.clock import NS_PER_SECOND, Clock
 from emberq.embedded import EmbeddedThread
 from tests.support.http_client import Answer, HttpClient
 from tests.support.server_thread import DaemonThread
 from tests.support.waiting import PATIENCE_S
+
+PATIENT: dict[str, Any] = {
+    "http_client_connect_timeout_ns": 60 * NS_PER_SECOND,
+    "http_client_request_timeout_ns": 60 * NS_PER_SECOND,
+}
+"""For an nsqadmin that asks daemons in its own interpreter, which answer late on a busy machine."""
 
 
 class AdminThread(DaemonThread[Nsqadmin]):

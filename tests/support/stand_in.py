@@ -10,7 +10,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -22,6 +22,7 @@ from emberq.admin.access.user import Role
 from emberq.admin.web.pages import page_routes
 from emberq.http.message import HttpError, Request, Response
 from emberq.http.router import Match, Router
+from tests.support.threaded_http import PatientServer
 
 UNASKED = {
     "/api/absent": {"nodes": [], "message": ""},
@@ -66,11 +67,6 @@ class FixedSite:
         }
 
 
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 64
-    """A browser fetches all scripts of a page at once."""
-
-
 class StandIn:
     """Serves the pages of a site, and documents by path (`/api/view?view=topics` as `topics`); a context manager."""
 
@@ -87,7 +83,7 @@ class StandIn:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it is called with
                 """Says nothing."""
 
-        self._server = _Server(("127.0.0.1", 0), Handler)
+        self._server = PatientServer(("127.0.0.1", 0), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
 
     def __enter__(self) -> Self:

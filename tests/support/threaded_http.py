@@ -12,6 +12,9 @@ from typing import Any, NamedTuple, Self
 
 POLL_INTERVAL_S = 0.01
 """How soon it notices that it is to stop."""
+ACCEPT_QUEUE = 1024
+"""Connections that may wait for it, as many as daemons have room for. The library's default is 5: what overflows is
+tried again by the client's system after a second, and nsqadmin waits two."""
 
 
 class Received(NamedTuple):
@@ -37,6 +40,13 @@ class Reply:
 NOT_FOUND = Reply({"message": "NOT_FOUND"}, status=404)
 
 
+class PatientServer(ThreadingHTTPServer):
+    """Has room for many that come at once, like a daemon."""
+
+    request_queue_size = ACCEPT_QUEUE
+    daemon_threads = True
+
+
 class ThreadedHttp:
     """Asks `answer`, in any thread, what to reply to each request; a context manager."""
 
@@ -44,8 +54,7 @@ class ThreadedHttp:
         self, answer: Callable[[Received], Reply], *, tls: ssl.SSLContext | None = None, keeps_alive: bool = False
     ) -> None:
         self.received: list[Received] = []
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler(answer, keeps_alive=keeps_alive))
-        self._server.daemon_threads = True
+        self._server = PatientServer(("127.0.0.1", 0), self._handler(answer, keeps_alive=keeps_alive))
         if tls is not None:
             # Handshakes are left to the threads of the connections: one that hangs must not hold up the end.
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
