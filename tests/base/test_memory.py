@@ -8,11 +8,22 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from emberq.base import memory
-from emberq.base.memory import LOOK_EVERY_BYTES, SETTINGS, Reserve, blank
+from emberq.base.memory import (
+    HUGE_PAGES,
+    LOOK_EVERY_BYTES,
+    SETTINGS,
+    SMALL_PAGES,
+    TRY_AGAIN_EVERY,
+    HeapGrowth,
+    PageChoice,
+    Reserve,
+    blank,
+)
 
 MB = 1024 * 1024
 ROUNDS = 200
@@ -164,3 +175,77 @@ def test_blank_memory_has_its_size() -> None:
 def test_giving_memory_back_can_be_done_at_any_time() -> None:
     memory.give_back()
     memory.give_back()
+
+
+def grown(pages: PageChoice, count: int, *, small_ns: float, huge_ns: float) -> list[HeapGrowth]:
+    """How a heap grew so many times, on a machine where to touch a byte takes so long."""
+    growths = []
+    for _ in range(count):
+        growths.append(pages.growth)
+        if pages.is_measured:
+            pages.took(huge_ns if pages.growth is HUGE_PAGES else small_ns)
+        pages.has_grown()
+    return growths
+
+
+def test_a_queue_grows_by_huge_pages_where_they_are_cheap() -> None:
+    growths = grown(PageChoice(), 200, small_ns=0.5, huge_ns=0.06)
+    assert growths[:3] == [SMALL_PAGES] * 3
+    assert growths.count(HUGE_PAGES) > 190
+
+
+def test_huge_pages_that_are_dear_are_tried_now_and_then_one_at_a_time() -> None:
+    pages = PageChoice()
+    growths = grown(pages, 200, small_ns=0.5, huge_ns=1.6)
+    assert growths.count(HUGE_PAGES) == 200 // TRY_AGAIN_EVERY + 1
+    while pages.growth is SMALL_PAGES:
+        grown(pages, 1, small_ns=0.5, huge_ns=1.6)
+    assert pages.is_trial
+
+
+def test_the_choice_follows_the_machine() -> None:
+    pages = PageChoice()
+    grown(pages, 100, small_ns=0.5, huge_ns=0.06)
+    assert grown(pages, 30, small_ns=0.5, huge_ns=1.6)[-20:] == [SMALL_PAGES] * 20
+    assert grown(pages, 300, small_ns=0.5, huge_ns=0.06)[-20:] == [HUGE_PAGES] * 20
+
+
+def test_one_dear_page_among_cheap_ones_changes_nothing() -> None:
+    pages = PageChoice()
+    grown(pages, 20, small_ns=0.5, huge_ns=0.06)
+    grown(pages, 1, small_ns=0.5, huge_ns=0.9)
+    assert pages.growth is HUGE_PAGES
+
+
+HUGE = f"""
+from emberq.base import memory
+class Huge(memory.PageChoice):
+    def took(self, ns):
+        super().took(0 if self.growth is memory.HUGE_PAGES else 1)
+memory.PageChoice = Huge
+memory.keep_freed()
+reserve, queue = memory.Reserve(), []
+reserve.start()
+for _ in range(640):
+    queue.append(bytes({MB} // 4))
+    reserve.published({MB} // 4)
+print(sum(int(line.split()[1]) for line in open("/proc/self/smaps_rollup") if line.startswith("AnonHugePages")))
+reserve.stop()
+"""
+
+
+def gives_huge_pages() -> bool:
+    """Whether this system hands out huge pages when it is asked to."""
+    try:
+        return "[never]" not in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
+    except OSError:
+        return False
+
+
+@needs_glibc
+@pytest.mark.skipif(not is_touched_when_asked(), reason="Linux before 5.14")
+@pytest.mark.skipif(not gives_huge_pages(), reason="no huge pages")
+def test_what_was_chosen_is_what_the_queue_gets() -> None:
+    plain = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    done = subprocess.run([sys.executable, "-c", HUGE], env=plain, capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 32 * 1024

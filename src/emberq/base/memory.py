@@ -5,37 +5,35 @@ For a message of 1 MB that is half of all its work. So a daemon does four things
 
 - It keeps some of what was freed (`keep_freed`), instead of getting it anew for the next large message.
 - While its queues grow, it has another thread touch the next megabytes first (`Reserve`). The system hands them out
-  there, beside the loop, and in one call instead of a thousand.
+  there, beside the loop, and in one call instead of a thousand. They come in huge pages where that is cheaper
+  (`PageChoice`).
 - A large message is received into memory that was not filled before (`blank`).
 - Now and then it gives all back that is not in use (`give_back`; see `daemon.Sweeper`).
 
 What the operator has set by MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_ or MALLOC_TOP_PAD_ holds. Then nothing is
 kept or made ready by us. Other C libraries than glibc are left as they are.
 
-    heap    | in use ... | free | in use ... | RESERVE_BYTES at least, touched | limit of the heap
+    heap    | in use ... | free | in use ... | ready_bytes at least, touched | limit of the heap
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import math
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 MAX_REUSED_BYTES = 4 * 1024 * 1024
 """A block of more comes from the system each time: no message is larger, unless --max-msg-size was raised."""
 MAX_KEPT_BYTES = 32 * 1024 * 1024
 """Most freed memory that is kept at the heap's end. A queue that grows and shrinks by less costs the system nothing. To
 give back so much at once takes three milliseconds."""
-RESERVE_BYTES = 2 * 1024 * 1024
-"""What is ready at the heap's end while queues grow: two milliseconds of publishing at full speed."""
-GROWTH_BYTES = 2 * 1024 * 1024
-"""The heap grows by so much more than is asked for. More would be touched with fewer wakes of the other thread; but a
-loop that needs memory of another kind has to wait while it is touched."""
 LOOK_EVERY_BYTES = 512 * 1024
 """How much may be published before the reserve is looked at again."""
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
@@ -43,6 +41,7 @@ SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_
 _M_TRIM_THRESHOLD = -1  # as malloc.h names them
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
+_MADV_HUGEPAGE = 14
 _MADV_POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses it, and then pages come one by one as ever
 
 
@@ -78,6 +77,83 @@ def give_back() -> None:
         trim(0)
 
 
+# Which pages.
+
+HUGE_PAGE_BYTES = 2 * 1024 * 1024
+"""On x86-64, and on Arm where other pages have 4 kB."""
+
+
+class HeapGrowth(NamedTuple):
+    """How the heap grows: when less than `ready_bytes` are left at its end, by `step_bytes` more than that."""
+
+    ready_bytes: int
+    step_bytes: int
+    sample_bytes: int
+    """What is touched to see how long that takes."""
+
+
+SMALL_PAGES = HeapGrowth(ready_bytes=2 * 1024 * 1024, step_bytes=2 * 1024 * 1024, sample_bytes=256 * 1024)
+"""What is ready lasts for two milliseconds of publishing at full speed. With longer steps there were fewer wakes of the
+other thread; but a loop that needs memory of another kind has to wait while it is touched."""
+HUGE_PAGES = HeapGrowth(ready_bytes=1024 * 1024, step_bytes=8 * HUGE_PAGE_BYTES, sample_bytes=HUGE_PAGE_BYTES)
+"""A step's first huge page is lost: it has small ones in it already, those in use and the one where the C library notes
+what is free behind `ready_bytes`."""
+TRY_AGAIN_EVERY = 64
+SMALL_TURN, HUGE_TURN = 3, 4
+"""Of so many growths, those that show what small pages take, and huge ones where they are not used. Not the first: a
+queue that stays short shall cost nothing."""
+
+
+class PageChoice:
+    """Which pages the heap had better grow by. It depends on the machine, and may change.
+
+    To touch huge ones takes an eighth of the time of small ones, byte for byte. But where a host takes back what its
+    virtual machines leave free, it takes whole huge pages, and to get these again takes three times as long.
+    """
+
+    def __init__(self) -> None:
+        self.growth = SMALL_PAGES
+        """How the heap is to grow next time."""
+        self._count = 0
+        self._small_ns = 0.0
+        self._huge_ns = math.inf
+        """What it takes to touch a byte."""
+
+    @property
+    def is_trial(self) -> bool:
+        """Whether only one page is to be huge."""
+        return self.growth is HUGE_PAGES and not self._is_huge_cheaper
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether it is to be seen what the next pages take. For small ones that is too long to be done each time."""
+        return self.growth is HUGE_PAGES or self._turn == SMALL_TURN
+
+    def took(self, ns: float) -> None:
+        """What it took to touch a byte. Of huge pages the mean counts, for one may have to be put together first."""
+        if self.growth is SMALL_PAGES:
+            self._small_ns = ns
+        else:
+            self._huge_ns = ns if self._huge_ns == math.inf else (self._huge_ns + ns) / 2
+
+    def has_grown(self) -> None:
+        """The heap has grown: choose for the next time."""
+        self._count += 1
+        is_huge = self._turn == HUGE_TURN or (self._is_huge_cheaper and self._turn != SMALL_TURN)
+        self.growth = HUGE_PAGES if is_huge else SMALL_PAGES
+
+    @property
+    def _turn(self) -> int:
+        return self._count % TRY_AGAIN_EVERY
+
+    @property
+    def _is_huge_cheaper(self) -> bool:
+        return self._huge_ns <= self._small_ns
+
+
+# What is ready.
+
+
 class Reserve:
     """Some memory at the end of the heap that the system has handed out before it is needed.
 
@@ -91,6 +167,7 @@ class Reserve:
         self._end = 0
         """Where the heap ended when we last looked."""
         self._unseen_bytes = 0
+        self._pages = PageChoice()
         self._grown: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
         """New parts of the heap, first and last byte, for the thread: few, for each is of a megabyte or more."""
         self._thread: threading.Thread | None = None
@@ -100,7 +177,7 @@ class Reserve:
         library = _library() if threading.current_thread() is threading.main_thread() else None
         if library is None:
             return
-        library.mallopt(_M_TOP_PAD, GROWTH_BYTES)
+        library.mallopt(_M_TOP_PAD, self._pages.growth.step_bytes)
         library.malloc.restype = library.sbrk.restype = ctypes.c_size_t
         library.malloc.argtypes = library.free.argtypes = [ctypes.c_size_t]
         library.sbrk.argtypes = [ctypes.c_ssize_t]
@@ -125,19 +202,50 @@ class Reserve:
 
     def _look(self, library: Any) -> None:
         """Have the heap grow if little is left at its end. It grows without being touched; the thread does that."""
-        library.free(library.malloc(RESERVE_BYTES))
-        end = library.sbrk(0)
-        if end > self._end:
+        growth = self._pages.growth
+        library.free(library.malloc(growth.ready_bytes))
+        start, end = self._end, library.sbrk(0)
+        if growth is HUGE_PAGES:
+            start, end = _whole(start), _whole(end)
+        else:
+            start += -start % mmap.PAGESIZE
+        self._end = end
+        if end > start:
+            self._prepare(library, start, end)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._touch_all, args=(library,), name="memory", daemon=True)
                 self._thread.start()
-            self._grown.put((self._end, end))
-        self._end = end
+            self._grown.put((start, end))
+
+    def _prepare(self, library: Any, start: int, end: int) -> None:
+        """Ask for the pages that were chosen, touch the last of them to see what that takes, and choose anew."""
+        pages, growth = self._pages, self._pages.growth
+        if growth is HUGE_PAGES:
+            start = end - HUGE_PAGE_BYTES if pages.is_trial else start
+            library.madvise(start, end - start, _MADV_HUGEPAGE)
+        if pages.is_measured:
+            pages.took(_touching_ns(library, end, growth.sample_bytes))
+        pages.has_grown()
+        if pages.growth is not growth:
+            library.mallopt(_M_TOP_PAD, pages.growth.step_bytes)
 
     def _touch_all(self, library: Any) -> None:
         while (part := self._grown.get()) is not None:
             start, end = part
-            start += -start % mmap.PAGESIZE
-            failed = library.madvise(start, max(0, end - start), _MADV_POPULATE_WRITE)
-            if failed and ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS):
-                self._library = None  # this system has no such call
+            for each in range(start, end, HUGE_PAGE_BYTES):
+                size_bytes = min(HUGE_PAGE_BYTES, end - each)
+                failed = library.madvise(each, size_bytes, _MADV_POPULATE_WRITE)
+                if failed and ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS):
+                    self._library = None  # this system has no such call
+
+
+def _whole(address: int) -> int:
+    """The last huge page that begins here or before."""
+    return address - address % HUGE_PAGE_BYTES
+
+
+def _touching_ns(library: Any, end: int, size_bytes: int) -> float:
+    """How long it takes to touch a byte of the last ones before `end`, which nobody has used."""
+    began_ns = time.thread_time_ns()
+    library.madvise(end - size_bytes, size_bytes, _MADV_POPULATE_WRITE)
+    return (time.thread_time_ns() - began_ns) / size_bytes
