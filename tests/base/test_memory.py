@@ -14,12 +14,9 @@ import pytest
 
 from emberq.base import memory
 from emberq.base.memory import (
-    HUGE_PAGES,
     LOOK_EVERY_BYTES,
     SETTINGS,
-    SMALL_PAGES,
     TRY_AGAIN_EVERY,
-    HeapGrowth,
     PageChoice,
     Reserve,
     blank,
@@ -177,51 +174,50 @@ def test_giving_memory_back_can_be_done_at_any_time() -> None:
     memory.give_back()
 
 
-def grown(pages: PageChoice, count: int, *, small_ns: float, huge_ns: float) -> list[HeapGrowth]:
-    """How a heap grew so many times, on a machine where to touch a byte takes so long."""
-    growths = []
+def parts(pages: PageChoice, count: int, *, small_ns: float, huge_ns: float) -> list[str]:
+    """What so many parts of a heap were made of, on a machine where to touch a byte takes so long."""
+    made_of = []
     for _ in range(count):
-        growths.append(pages.growth)
-        if pages.is_measured:
-            pages.took(huge_ns if pages.growth is HUGE_PAGES else small_ns)
-        pages.has_grown()
-    return growths
+        if pages.is_huge or pages.is_trial:
+            made_of.append("huge" if pages.is_huge else "trial")
+            pages.huge_took(huge_ns)
+        else:
+            made_of.append("small")
+            if pages.is_small_measured:
+                pages.small_took(small_ns)
+        pages.next()
+    return made_of
 
 
 def test_a_queue_grows_by_huge_pages_where_they_are_cheap() -> None:
-    growths = grown(PageChoice(), 200, small_ns=0.5, huge_ns=0.06)
-    assert growths[:3] == [SMALL_PAGES] * 3
-    assert growths.count(HUGE_PAGES) > 190
+    made_of = parts(PageChoice(), 200, small_ns=0.5, huge_ns=0.06)
+    assert made_of[:6] == ["small"] * 4 + ["trial", "huge"]
+    assert made_of.count("huge") > 190
 
 
 def test_huge_pages_that_are_dear_are_tried_now_and_then_one_at_a_time() -> None:
-    pages = PageChoice()
-    growths = grown(pages, 200, small_ns=0.5, huge_ns=1.6)
-    assert growths.count(HUGE_PAGES) == 200 // TRY_AGAIN_EVERY + 1
-    while pages.growth is SMALL_PAGES:
-        grown(pages, 1, small_ns=0.5, huge_ns=1.6)
-    assert pages.is_trial
+    made_of = parts(PageChoice(), 3 * TRY_AGAIN_EVERY, small_ns=0.5, huge_ns=1.6)
+    assert [made_of.count(each) for each in ("huge", "trial")] == [0, 3]
 
 
 def test_the_choice_follows_the_machine() -> None:
     pages = PageChoice()
-    grown(pages, 100, small_ns=0.5, huge_ns=0.06)
-    assert grown(pages, 30, small_ns=0.5, huge_ns=1.6)[-20:] == [SMALL_PAGES] * 20
-    assert grown(pages, 300, small_ns=0.5, huge_ns=0.06)[-20:] == [HUGE_PAGES] * 20
+    parts(pages, 100, small_ns=0.5, huge_ns=0.06)
+    assert parts(pages, 24, small_ns=0.5, huge_ns=1.6)[-20:] == ["small"] * 20
+    assert parts(pages, 300, small_ns=0.5, huge_ns=0.06)[-20:] == ["huge"] * 20
 
 
 def test_one_dear_page_among_cheap_ones_changes_nothing() -> None:
     pages = PageChoice()
-    grown(pages, 20, small_ns=0.5, huge_ns=0.06)
-    grown(pages, 1, small_ns=0.5, huge_ns=0.9)
-    assert pages.growth is HUGE_PAGES
+    parts(pages, 20, small_ns=0.5, huge_ns=0.06)
+    parts(pages, 1, small_ns=0.5, huge_ns=0.9)
+    assert pages.is_huge
 
 
 HUGE = f"""
 from emberq.base import memory
 class Huge(memory.PageChoice):
-    def took(self, ns):
-        super().took(0 if self.growth is memory.HUGE_PAGES else 1)
+    is_huge = True
 memory.PageChoice = Huge
 memory.keep_freed()
 reserve, queue = memory.Reserve(), []

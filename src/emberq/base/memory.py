@@ -13,7 +13,7 @@ For a message of 1 MB that is half of all its work. So a daemon does four things
 What the operator has set by MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_ or MALLOC_TOP_PAD_ holds. Then nothing is
 kept or made ready by us. Other C libraries than glibc are left as they are.
 
-    heap    | in use ... | free | in use ... | ready_bytes at least, touched | limit of the heap
+    heap    | in use ... | free | in use ... | AHEAD_BYTES, touched | not touched yet | limit of the heap
 """
 
 from __future__ import annotations
@@ -21,19 +21,28 @@ from __future__ import annotations
 import ctypes
 import errno
 import math
-import mmap
 import os
 import threading
 import time
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, cast
 
 MAX_REUSED_BYTES = 4 * 1024 * 1024
 """A block of more comes from the system each time: no message is larger, unless --max-msg-size was raised."""
-MAX_KEPT_BYTES = 32 * 1024 * 1024
-"""Most freed memory that is kept at the heap's end. A queue that grows and shrinks by less costs the system nothing. To
-give back so much at once takes three milliseconds."""
+STEP_BYTES = 32 * 1024 * 1024
+"""By so much more than is asked for the heap grows. It costs nothing before it is touched."""
+MAX_KEPT_BYTES = STEP_BYTES + 32 * 1024 * 1024
+"""Most memory that is kept at the heap's end. Beyond it, all but a step goes back, which takes three milliseconds. A
+queue that grows and shrinks by less costs the system nothing."""
+HUGE_PAGE_BYTES = 2 * 1024 * 1024
+"""On x86-64, and on Arm where other pages have 4 kB."""
+AHEAD_BYTES = 4 * HUGE_PAGE_BYTES
+PART_BYTES = 2 * HUGE_PAGE_BYTES
+"""So much is touched behind what is in use, or less by a part: it lasts for four milliseconds of publishing at full
+speed."""
+SEARCH_BYTES = 3 * 1024 * 1024
+"""A block that is asked for, and given back, to see where free memory begins. A small one may lie between others."""
 LOOK_EVERY_BYTES = 512 * 1024
 """How much may be published before the reserve is looked at again."""
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
@@ -79,68 +88,53 @@ def give_back() -> None:
 
 # Which pages.
 
-HUGE_PAGE_BYTES = 2 * 1024 * 1024
-"""On x86-64, and on Arm where other pages have 4 kB."""
-
-
-class HeapGrowth(NamedTuple):
-    """How the heap grows: when less than `ready_bytes` are left at its end, by `step_bytes` more than that."""
-
-    ready_bytes: int
-    step_bytes: int
-    sample_bytes: int
-    """What is touched to see how long that takes."""
-
-
-SMALL_PAGES = HeapGrowth(ready_bytes=2 * 1024 * 1024, step_bytes=2 * 1024 * 1024, sample_bytes=256 * 1024)
-"""What is ready lasts for two milliseconds of publishing at full speed. With longer steps there were fewer wakes of the
-other thread; but a loop that needs memory of another kind has to wait while it is touched."""
-HUGE_PAGES = HeapGrowth(ready_bytes=1024 * 1024, step_bytes=8 * HUGE_PAGE_BYTES, sample_bytes=HUGE_PAGE_BYTES)
-"""A step's first huge page is lost: it has small ones in it already, those in use and the one where the C library notes
-what is free behind `ready_bytes`."""
+SAMPLE_BYTES = 256 * 1024
+"""Of small pages, what is touched to see how long that takes."""
 TRY_AGAIN_EVERY = 64
 SMALL_TURN, HUGE_TURN = 3, 4
-"""Of so many growths, those that show what small pages take, and huge ones where they are not used. Not the first: a
+"""Of so many parts, those that show what small pages take, and huge ones where they are not used. Not the first: a
 queue that stays short shall cost nothing."""
 
 
 class PageChoice:
-    """Which pages the heap had better grow by. It depends on the machine, and may change.
+    """Which pages the heap had better be made of. It depends on the machine, and may change.
 
     To touch huge ones takes an eighth of the time of small ones, byte for byte. But where a host takes back what its
     virtual machines leave free, it takes whole huge pages, and to get these again takes three times as long.
     """
 
     def __init__(self) -> None:
-        self.growth = SMALL_PAGES
-        """How the heap is to grow next time."""
         self._count = 0
         self._small_ns = 0.0
         self._huge_ns = math.inf
         """What it takes to touch a byte."""
 
     @property
-    def is_trial(self) -> bool:
-        """Whether only one page is to be huge."""
-        return self.growth is HUGE_PAGES and not self._is_huge_cheaper
+    def is_huge(self) -> bool:
+        """Whether the next part is to be of huge pages."""
+        return self._is_huge_cheaper and self._turn != SMALL_TURN
 
     @property
-    def is_measured(self) -> bool:
-        """Whether it is to be seen what the next pages take. For small ones that is too long to be done each time."""
-        return self.growth is HUGE_PAGES or self._turn == SMALL_TURN
+    def is_trial(self) -> bool:
+        """Whether one page of it is to be huge, to see what that takes."""
+        return self._turn == HUGE_TURN and not self._is_huge_cheaper
 
-    def took(self, ns: float) -> None:
-        """What it took to touch a byte. Of huge pages the mean counts, for one may have to be put together first."""
-        if self.growth is SMALL_PAGES:
-            self._small_ns = ns
-        else:
-            self._huge_ns = ns if self._huge_ns == math.inf else (self._huge_ns + ns) / 2
+    @property
+    def is_small_measured(self) -> bool:
+        """Whether it is to be seen what its small pages take. That is too long to be done each time."""
+        return self._turn == SMALL_TURN
 
-    def has_grown(self) -> None:
-        """The heap has grown: choose for the next time."""
+    def small_took(self, ns: float) -> None:
+        """What it took to touch a byte."""
+        self._small_ns = ns
+
+    def huge_took(self, ns: float) -> None:
+        """The same. The mean counts, for a huge page may have to be put together first."""
+        self._huge_ns = ns if self._huge_ns == math.inf else (self._huge_ns + ns) / 2
+
+    def next(self) -> None:
+        """A part is done."""
         self._count += 1
-        is_huge = self._turn == HUGE_TURN or (self._is_huge_cheaper and self._turn != SMALL_TURN)
-        self.growth = HUGE_PAGES if is_huge else SMALL_PAGES
 
     @property
     def _turn(self) -> int:
@@ -164,12 +158,12 @@ class Reserve:
     def __init__(self) -> None:
         self._library: Any | None = None
         """None: there is no reserve."""
-        self._end = 0
-        """Where the heap ended when we last looked."""
+        self._touched_end = 0
+        """How far the heap is touched, or will be soon."""
         self._unseen_bytes = 0
         self._pages = PageChoice()
-        self._grown: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
-        """New parts of the heap, first and last byte, for the thread: few, for each is of a megabyte or more."""
+        self._untouched: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
+        """Parts of the heap, first and last byte, for the thread: few, for each is of some megabytes."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -177,18 +171,18 @@ class Reserve:
         library = _library() if threading.current_thread() is threading.main_thread() else None
         if library is None:
             return
-        library.mallopt(_M_TOP_PAD, self._pages.growth.step_bytes)
+        library.mallopt(_M_TOP_PAD, STEP_BYTES)
         library.malloc.restype = library.sbrk.restype = ctypes.c_size_t
         library.malloc.argtypes = library.free.argtypes = [ctypes.c_size_t]
         library.sbrk.argtypes = [ctypes.c_ssize_t]
         library.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
         self._library = library
-        self._end = library.sbrk(0)
+        self._touched_end = _whole(library.sbrk(0))
 
     def stop(self) -> None:
         self._library = None
         if self._thread is not None:
-            self._grown.put(None)
+            self._untouched.put(None)
             self._thread.join()
             self._thread = None
 
@@ -201,36 +195,33 @@ class Reserve:
                 self._look(self._library)
 
     def _look(self, library: Any) -> None:
-        """Have the heap grow if little is left at its end. It grows without being touched; the thread does that."""
-        growth = self._pages.growth
-        library.free(library.malloc(growth.ready_bytes))
-        start, end = self._end, library.sbrk(0)
-        if growth is HUGE_PAGES:
-            start, end = _whole(start), _whole(end)
-        else:
-            start += -start % mmap.PAGESIZE
-        self._end = end
-        if end > start:
+        """Have the heap grow if little is left at its end, and the next part touched. The thread does that."""
+        free = library.malloc(SEARCH_BYTES)
+        library.free(free)
+        limit = _whole(library.sbrk(0))
+        start = self._touched_end = min(self._touched_end, limit)
+        end = min(limit, _whole(free + AHEAD_BYTES))
+        if end - start >= PART_BYTES:
             self._prepare(library, start, end)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._touch_all, args=(library,), name="memory", daemon=True)
                 self._thread.start()
-            self._grown.put((start, end))
+            self._untouched.put((start, end))
+            self._touched_end = end
 
     def _prepare(self, library: Any, start: int, end: int) -> None:
-        """Ask for the pages that were chosen, touch the last of them to see what that takes, and choose anew."""
-        pages, growth = self._pages, self._pages.growth
-        if growth is HUGE_PAGES:
-            start = end - HUGE_PAGE_BYTES if pages.is_trial else start
-            library.madvise(start, end - start, _MADV_HUGEPAGE)
-        if pages.is_measured:
-            pages.took(_touching_ns(library, end, growth.sample_bytes))
-        pages.has_grown()
-        if pages.growth is not growth:
-            library.mallopt(_M_TOP_PAD, pages.growth.step_bytes)
+        """Ask for the pages that are cheaper, and touch the last of them to see what that takes."""
+        pages = self._pages
+        if pages.is_huge or pages.is_trial:
+            first = end - HUGE_PAGE_BYTES if pages.is_trial else start
+            library.madvise(first, end - first, _MADV_HUGEPAGE)
+            pages.huge_took(_touching_ns(library, end, HUGE_PAGE_BYTES))
+        elif pages.is_small_measured:
+            pages.small_took(_touching_ns(library, end, SAMPLE_BYTES))
+        pages.next()
 
     def _touch_all(self, library: Any) -> None:
-        while (part := self._grown.get()) is not None:
+        while (part := self._untouched.get()) is not None:
             start, end = part
             for each in range(start, end, HUGE_PAGE_BYTES):
                 size_bytes = min(HUGE_PAGE_BYTES, end - each)
