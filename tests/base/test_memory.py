@@ -14,9 +14,12 @@ import pytest
 
 from emberq.base import memory
 from emberq.base.memory import (
+    BLOCK_BYTES,
+    BLOCKS_PER_TURN,
     LOOK_EVERY_BYTES,
     SETTINGS,
     TRY_AGAIN_EVERY,
+    GivingBack,
     PageChoice,
     Reserve,
     blank,
@@ -172,6 +175,79 @@ def test_blank_memory_has_its_size() -> None:
 def test_giving_memory_back_can_be_done_at_any_time() -> None:
     memory.give_back()
     memory.give_back()
+
+
+EMPTIED = """
+from collections import deque
+from emberq.base import memory
+from emberq.base.metrics import read_resident
+def resident():
+    return read_resident().own_bytes
+memory.keep_freed()
+giving_back = memory.GivingBack()
+giving_back.start()
+before, kept = resident(), []
+queue = deque()
+for number in range(2000):
+    queue.append(b"x" * 100_000)
+    if number % 500 == 0:
+        kept.append(bytes(3000))
+full = last = resident()
+most_by_message = most_by_turn = 0
+while queue:
+    queue.popleft()
+    now = resident()
+    most_by_message, last = max(most_by_message, last - now), now
+emptied = last
+while giving_back.step():
+    now = resident()
+    most_by_turn, last = max(most_by_turn, last - now), now
+memory.give_back()
+print(full - before, most_by_message, emptied - before, most_by_turn, resident() - before)
+giving_back.stop()
+"""
+
+
+@needs_glibc
+def test_the_room_of_a_queue_that_was_emptied_goes_back_a_little_at_a_time() -> None:
+    full, most_by_message, emptied, most_by_turn, left = emptied_queue()
+    assert full > 190 * MB
+    assert most_by_message < MB
+    assert emptied > full - MB
+    assert most_by_turn <= BLOCKS_PER_TURN * BLOCK_BYTES
+    assert left < 8 * MB
+
+
+@needs_glibc
+def test_the_operator_may_have_it_go_back_at_once() -> None:
+    _, most_by_message, _, most_by_turn, _ = emptied_queue(MALLOC_TRIM_THRESHOLD_="131072")
+    assert most_by_message > 20 * MB
+    assert most_by_turn == 0
+
+
+def emptied_queue(**settings: str) -> list[int]:
+    """In bytes: a full queue, most that went back with one message, what the empty one kept, most that went back in one
+    turn, and what is left.
+    """
+    plain = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    command = [sys.executable, "-c", EMPTIED]
+    done = subprocess.run(command, env={**plain, **settings}, capture_output=True, text=True, check=True)
+    return [int(word) for word in done.stdout.split()]
+
+
+def test_beside_the_main_thread_nothing_is_given_back_in_turns() -> None:
+    found = []
+
+    def run() -> None:
+        giving_back = GivingBack()
+        giving_back.start()
+        found.append(giving_back.step())
+        giving_back.stop()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert found == [False]
 
 
 def parts(pages: PageChoice, count: int, *, small_ns: float, huge_ns: float) -> list[str]:

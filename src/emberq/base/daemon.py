@@ -19,9 +19,9 @@ pauses that grow with the backlog. So daemons avoid cycles that outlive their us
   Beyond, it may take a ten-thousandth of the time (a pause of 0.1 s every 17 minutes), or else it is done when memory
   has doubled since the last time: so cycles never hold more than everything else does.
 
-With the old garbage goes what the C library has kept of freed memory. The few megabytes that it keeps by our own wish
-(see `memory`) are soon back. After two hundred connections with deflate it is 60 MB, because each of their buffers lay
-between others.
+Every minute, what the C library has kept of freed memory goes back to the system, a little at a time (see `memory`): it
+may be the room of a queue of gigabytes. With the old garbage goes what is left of it in small parts, at once. After two
+hundred connections with deflate that is 60 MB, because each of their buffers lay between others.
 """
 
 from __future__ import annotations
@@ -182,6 +182,8 @@ YOUNG_SWEEPS = 5
 NEVER_BY_ITSELF = 1 << 30
 
 SWEEP_INTERVAL_NS = 60 * NS_PER_SECOND
+TURN_INTERVAL_NS = 5 * NS_PER_MS
+"""Between two turns of giving memory back."""
 MAX_PAUSE_NS = 10 * NS_PER_MS
 """A full sweep that takes no longer may come every time."""
 MAX_SHARE = 10_000
@@ -209,6 +211,10 @@ class Sweeper:
         self._clock = clock
         self._blocks_in_use = blocks_in_use
         self._alarm = timers.alarm(self._look)
+        self._giving_back = memory.GivingBack()
+        self._next_turn = timers.alarm(self._give_back)
+        self._is_sweeping = False
+        """Whether what is left in small parts is to go back, too."""
         self._swept_ns = 0
         """When the last full sweep ended."""
         self._pause_ns = 0
@@ -217,19 +223,24 @@ class Sweeper:
         """The blocks of memory in use after it."""
 
     def start(self) -> None:
+        self._giving_back.start()
         self._swept_ns = self._clock.monotonic_ns()
         self._blocks = self._blocks_in_use()
         self._wait()
 
     def stop(self) -> None:
         self._alarm.cancel()
+        self._next_turn.cancel()
+        self._giving_back.stop()
 
     def _wait(self) -> None:
         self._alarm.set(self._clock.monotonic_ns() + SWEEP_INTERVAL_NS)
 
     def _look(self) -> None:
-        if self._is_affordable(self._blocks_in_use()):
-            self._sweep()
+        self._is_sweeping = self._is_affordable(self._blocks_in_use())
+        if self._is_sweeping:
+            self._collect()
+        self._give_back()
         self._wait()
 
     def _is_affordable(self, blocks: int) -> bool:
@@ -237,10 +248,18 @@ class Sweeper:
         passed_ns = self._clock.monotonic_ns() - self._swept_ns
         return pause_ns <= MAX_PAUSE_NS or pause_ns * MAX_SHARE <= passed_ns or blocks >= self._blocks * MAX_GROWTH
 
-    def _sweep(self) -> None:
+    def _collect(self) -> None:
         began_ns = self._clock.monotonic_ns()
         gc.collect()
-        memory.give_back()
         self._swept_ns = self._clock.monotonic_ns()
         self._pause_ns = self._swept_ns - began_ns
         self._blocks = max(1, self._blocks_in_use())
+
+    def _give_back(self) -> None:
+        """Give some memory back, and more in a later turn of the loop."""
+        began_ns = self._clock.monotonic_ns()
+        if self._giving_back.step():
+            self._next_turn.set(began_ns + TURN_INTERVAL_NS)
+        elif self._is_sweeping:
+            memory.give_back()
+            self._pause_ns += self._clock.monotonic_ns() - began_ns

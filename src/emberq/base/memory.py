@@ -8,7 +8,7 @@ For a message of 1 MB that is half of all its work. So a daemon does four things
   there, beside the loop, and in one call instead of a thousand. They come in huge pages where that is cheaper
   (`PageChoice`).
 - A large message is received into memory that was not filled before (`blank`).
-- Now and then it gives all back that is not in use (`give_back`; see `daemon.Sweeper`).
+- Now and then it gives all back that is not in use (`GivingBack`; see `daemon.Sweeper`).
 
 What the operator has set by MALLOC_TRIM_THRESHOLD_, MALLOC_MMAP_THRESHOLD_ or MALLOC_TOP_PAD_ holds. Then nothing is
 kept or made ready by us. Other C libraries than glibc are left as they are.
@@ -21,6 +21,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import math
+import mmap
 import os
 import threading
 import time
@@ -33,8 +34,8 @@ MAX_REUSED_BYTES = 4 * 1024 * 1024
 STEP_BYTES = 32 * 1024 * 1024
 """By so much more than is asked for the heap grows. It costs nothing before it is touched."""
 MAX_KEPT_BYTES = STEP_BYTES + 32 * 1024 * 1024
-"""Most memory that is kept at the heap's end. Beyond it, all but a step goes back, which takes three milliseconds. A
-queue that grows and shrinks by less costs the system nothing."""
+"""Most memory that is kept at the heap's end; beyond it, all but a step goes back. A queue that grows and shrinks by
+less costs the system nothing. A daemon keeps more for a minute (`GivingBack`)."""
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
 """On x86-64, and on Arm where other pages have 4 kB."""
 AHEAD_BYTES = 4 * HUGE_PAGE_BYTES
@@ -50,6 +51,7 @@ SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_
 _M_TRIM_THRESHOLD = -1  # as malloc.h names them
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
+_MADV_DONTNEED = 4
 _MADV_HUGEPAGE = 14
 _MADV_POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses it, and then pages come one by one as ever
 
@@ -57,7 +59,18 @@ _MADV_POPULATE_WRITE = 23  # since Linux 5.14; an older one refuses it, and then
 def _library() -> Any | None:
     """glibc, if that is what we run on and the operator has not set it up."""
     library = ctypes.CDLL(None, use_errno=True)
-    return library if hasattr(library, "mallopt") and not any(name in os.environ for name in SETTINGS) else None
+    if not hasattr(library, "mallopt") or any(name in os.environ for name in SETTINGS):
+        return None
+    library.malloc.restype = library.sbrk.restype = ctypes.c_size_t
+    library.malloc.argtypes = library.free.argtypes = [ctypes.c_size_t]
+    library.sbrk.argtypes = [ctypes.c_ssize_t]
+    library.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+    return library
+
+
+def _library_with_heap() -> Any | None:
+    """The same, in the main thread: only its heap has an end that moves."""
+    return _library() if threading.current_thread() is threading.main_thread() else None
 
 
 def _blank() -> Callable[[int], bytes]:
@@ -79,11 +92,70 @@ def keep_freed() -> None:
         library.mallopt(_M_TRIM_THRESHOLD, MAX_KEPT_BYTES)
 
 
+# Giving back.
+
+BLOCK_BYTES = 2 * 1024 * 1024
+BLOCKS_PER_TURN = 2
+"""To give these back takes a millisecond or two."""
+_GIVES_NOTHING_BACK = -1
+
+
 def give_back() -> None:
-    """Give memory that the C library keeps back to the system: 5 ms for 60 MB."""
+    """Give memory that the C library keeps back to the system, at once: 0.1 ms for 1 MB."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+class GivingBack:
+    """Gives the large parts of what the C library keeps back to the system, a little in each turn.
+
+    By itself the library gives back all that is free at the heap's end when that is much: of a queue of 1 GB that was
+    emptied, all at once with its last message, while everybody waits for a tenth of a second. So it is told not to.
+    Instead, blocks are taken from what is free, as if they were needed, until the heap would have to grow for one more.
+    The system gets the pages of each. In the end the blocks are freed: addresses without memory.
+    """
+
+    def __init__(self) -> None:
+        self._library: Any | None = None
+        """None: the library does as it likes."""
+        self._taken: list[int] = []
+
+    def start(self) -> None:
+        """To be called in the loop's thread."""
+        self._library = _library_with_heap()
+        if self._library is not None:
+            self._library.mallopt(_M_TRIM_THRESHOLD, _GIVES_NOTHING_BACK)
+
+    def stop(self) -> None:
+        if self._library is not None:
+            self._free_all(self._library)
+            self._library.mallopt(_M_TRIM_THRESHOLD, MAX_KEPT_BYTES)
+            self._library = None
+
+    def step(self) -> bool:
+        """Give some back; whether there may be more."""
+        library = self._library
+        if library is None:
+            return False
+        for _ in range(BLOCKS_PER_TURN):
+            limit = library.sbrk(0)
+            block = library.malloc(BLOCK_BYTES)
+            self._taken.append(block)
+            if not block or block > limit or library.sbrk(0) != limit:
+                self._free_all(library)
+                return False
+            start = block + -block % mmap.PAGESIZE
+            library.madvise(start, (block + BLOCK_BYTES - start) // mmap.PAGESIZE * mmap.PAGESIZE, _MADV_DONTNEED)
+        return True
+
+    def _free_all(self, library: Any) -> None:
+        """Free the blocks, and have the library shorten the heap: there is nothing in it that takes long."""
+        library.mallopt(_M_TRIM_THRESHOLD, MAX_KEPT_BYTES)
+        for block in self._taken:
+            library.free(block)
+        self._taken.clear()
+        library.mallopt(_M_TRIM_THRESHOLD, _GIVES_NOTHING_BACK)
 
 
 # Which pages.
@@ -168,14 +240,10 @@ class Reserve:
 
     def start(self) -> None:
         """To be called in the loop's thread."""
-        library = _library() if threading.current_thread() is threading.main_thread() else None
+        library = _library_with_heap()
         if library is None:
             return
         library.mallopt(_M_TOP_PAD, STEP_BYTES)
-        library.malloc.restype = library.sbrk.restype = ctypes.c_size_t
-        library.malloc.argtypes = library.free.argtypes = [ctypes.c_size_t]
-        library.sbrk.argtypes = [ctypes.c_ssize_t]
-        library.madvise.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
         self._library = library
         self._touched_end = _whole(library.sbrk(0))
 
