@@ -321,3 +321,23 @@ def test_what_was_chosen_is_what_the_queue_gets() -> None:
     plain = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     done = subprocess.run([sys.executable, "-c", HUGE], env=plain, capture_output=True, text=True, check=True)
     assert int(done.stdout) > 32 * 1024
+
+
+@needs_glibc
+def test_messages_stay_as_they_are_while_memory_is_made_ready_and_given_back() -> None:
+    def body(number: int) -> bytes:
+        return bytes([number % 256]) * 65536
+
+    reserve, giving_back = Reserve(), GivingBack()
+    reserve.start()
+    giving_back.start()
+    queue = []
+    for number in range(1200):
+        queue.append(body(number))
+        reserve.published(65536)
+    reserve.stop()
+    del queue[::2], queue[:100]
+    while giving_back.step():
+        pass
+    giving_back.stop()
+    assert all(message == body(2 * number + 201) for number, message in enumerate(queue))
