@@ -257,7 +257,10 @@ class Trial:
         running.start()
         running.join(time_limit_s)
         if running.exitcode is None:
-            os.killpg(running.pid or 0, signal.SIGKILL)
+            try:
+                os.killpg(running.pid or 0, signal.SIGKILL)
+            except ProcessLookupError:
+                running.kill()  # so early that it has no session of its own, and no children
             running.join()
         return running.exitcode == 0
 

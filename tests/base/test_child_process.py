@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -48,10 +49,22 @@ def _source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.usefixtures("_source")
+def test_a_script_is_told_before_the_program_that_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[int] = []
+    kill = os.kill
+    with family() as parent:
+        children = descendants(parent.pid)
+        below = [process for process in descendants() if process.pid == parent.pid or process in children]
+        monkeypatch.setattr(os, "kill", lambda pid, number: (told.append(pid), kill(pid, number)))
+        end_processes(below, patience_s=TIMEOUT_S)
+    assert told == [parent.pid, *(process.pid for process in children)]
+
+
+@pytest.mark.usefixtures("_source")
 def test_children_of_children_are_found_and_ended() -> None:
     with family() as parent:
         children = descendants(parent.pid)
-        below = children | {process for process in descendants() if process.pid == parent.pid}
+        below = children + [process for process in descendants() if process.pid == parent.pid]
         assert (len(children), len(below)) == (1, 2)
         assert not processes_gone(below)
         end_processes(below, patience_s=TIMEOUT_S)

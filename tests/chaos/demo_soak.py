@@ -250,14 +250,14 @@ def test_it_ends_at_any_moment(screen: Screen, how: str, number: int) -> None:
         random.Random(f"{SEED} {how} {number}").choice((2.0, 6.0, 20.0, 60.0)) * random.Random(SEED + number).random()
     )
     time.sleep(moment_s)
-    family = descendants(screen.pid)
+    family = set(descendants(screen.pid))
     asked_s = time.monotonic()
     if how == "ctrl-c":
         screen.press_ctrl_c()
     else:
         os.kill(screen.pid, signal.SIGTERM)
     while (status := screen.status()) is None:
-        family |= descendants(screen.pid)
+        family.update(descendants(screen.pid))
         assert time.monotonic() - asked_s < 60, screen.lines()
         time.sleep(0.02)
     took_s = time.monotonic() - asked_s

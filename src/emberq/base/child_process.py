@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,8 +30,8 @@ class Process(NamedTuple):
     started: str
 
 
-def descendants(pid: int | None = None, *, same_session: bool = False) -> frozenset[Process]:
-    """The processes below `pid` (this one by default) that run now.
+def descendants(pid: int | None = None, *, same_session: bool = False) -> list[Process]:
+    """The processes below `pid` (this one by default) that run now, each behind its parent.
 
     `same_session`: only those that were not given a session of their own, nor one of their parents.
     """
@@ -39,20 +40,21 @@ def descendants(pid: int | None = None, *, same_session: bool = False) -> frozen
     for process, parent_pid in _all_processes():
         children.setdefault(parent_pid, []).append(process)
     session = os.getsid(root) if same_session else None
-    found: set[Process] = set()
+    found: list[Process] = []
     waiting = list(children.get(root, ()))
     while waiting:
         process = waiting.pop()
         if session is None or _session_of(process.pid) == session:
-            found.add(process)
+            found.append(process)
             waiting += children.get(process.pid, ())
-    return frozenset(found)
+    return found
 
 
 def end_processes(processes: Collection[Process], *, patience_s: float) -> None:
     """Ask processes to end, and kill those that have not ended after `patience_s`. Returns when all are gone.
 
-    Without patience they are killed at once.
+    Without patience they are killed at once. They are told in the order given: a script that is told before the program
+    that it waits for has nothing to say about its end.
     """
     if patience_s:
         _signal(processes, signal.SIGTERM)
@@ -77,11 +79,11 @@ def processes_gone(processes: Collection[Process]) -> bool:
 
 
 def _signal(processes: Collection[Process], number: signal.Signals) -> None:
-    for process in frozenset(processes).intersection(process for process, _parent in _all_processes()):
-        try:
-            os.kill(process.pid, number)
-        except ProcessLookupError:
-            continue
+    running = frozenset(process for process, _parent in _all_processes())
+    for process in processes:
+        if process in running:
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, number)
 
 
 def _all_processes() -> Iterator[tuple[Process, int]]:
