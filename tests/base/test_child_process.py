@@ -52,10 +52,15 @@ def _source(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp
 def test_a_script_is_told_before_the_program_that_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
     kill = os.kill
+
+    def tell(pid: int, number: int) -> None:
+        told.append(pid)
+        kill(pid, number)
+
     with family() as parent:
         children = descendants(parent.pid)
         below = [process for process in descendants() if process.pid == parent.pid or process in children]
-        monkeypatch.setattr(os, "kill", lambda pid, number: (told.append(pid), kill(pid, number)))
+        monkeypatch.setattr(os, "kill", tell)
         end_processes(below, patience_s=TIMEOUT_S)
     assert told == [parent.pid, *(process.pid for process in children)]
 

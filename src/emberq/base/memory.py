@@ -271,14 +271,13 @@ class Reserve:
         end = min(limit, _whole(free + AHEAD_BYTES))
         if end - start >= PART_BYTES:
             self._prepare(library, start, end)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._touch_all, args=(library,), name="memory", daemon=True)
-                self._thread.start()
-            self._untouched.put((start, end))
             self._touched_end = end
 
     def _prepare(self, library: Any, start: int, end: int) -> None:
-        """Ask for the pages that are cheaper, and touch the last of them to see what that takes."""
+        """Ask for the pages that are cheaper, and touch the last of them to see what that takes.
+
+        Other huge ones come when they are needed: there are few, and to call the thread would take as long.
+        """
         pages = self._pages
         if pages.is_huge or pages.is_trial:
             first = end - HUGE_PAGE_BYTES if pages.is_trial else start
@@ -286,7 +285,15 @@ class Reserve:
             pages.huge_took(_touching_ns(library, end, HUGE_PAGE_BYTES))
         elif pages.is_small_measured:
             pages.small_took(_touching_ns(library, end, SAMPLE_BYTES))
+        if not pages.is_huge:
+            self._have_touched(library, start, end)
         pages.next()
+
+    def _have_touched(self, library: Any, start: int, end: int) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._touch_all, args=(library,), name="memory", daemon=True)
+            self._thread.start()
+        self._untouched.put((start, end))
 
     def _touch_all(self, library: Any) -> None:
         while (part := self._untouched.get()) is not None:
