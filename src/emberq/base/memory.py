@@ -31,19 +31,21 @@ from typing import Any, Final, cast
 
 MAX_REUSED_BYTES = 4 * 1024 * 1024
 """A block of more comes from the system each time: no message is larger, unless --max-msg-size was raised."""
-STEP_BYTES = 32 * 1024 * 1024
-"""By so much more than is asked for the heap grows. It costs nothing before it is touched."""
-MAX_KEPT_BYTES = STEP_BYTES + 32 * 1024 * 1024
-"""Most memory that is kept at the heap's end; beyond it, all but a step goes back. A queue that grows and shrinks by
-less costs the system nothing. A daemon keeps more for a minute (`GivingBack`)."""
+STEP_BYTES = 128 * 1024 * 1024
+"""By so much more than is asked for the heap grows. It costs nothing before it is touched. The more, the fewer huge
+pages are lost: with each step the library touches the first one or two before it can be said what they shall be."""
+MAX_KEPT_BYTES = 64 * 1024 * 1024
+"""Most memory that is kept at the heap's end. A queue that grows and shrinks by less costs the system nothing. A daemon
+keeps more for a minute (`GivingBack`)."""
 HUGE_PAGE_BYTES = 2 * 1024 * 1024
 """On x86-64, and on Arm where other pages have 4 kB."""
 AHEAD_BYTES = 4 * HUGE_PAGE_BYTES
 PART_BYTES = 2 * HUGE_PAGE_BYTES
 """So much is touched behind what is in use, or less by a part: it lasts for four milliseconds of publishing at full
 speed."""
-SEARCH_BYTES = 3 * 1024 * 1024
-"""A block that is asked for, and given back, to see where free memory begins. A small one may lie between others."""
+SEARCH_BYTES = 1024 * 1024
+"""A block that is asked for, and given back, to see where free memory begins. A small one may lie between others, and
+one of more than AHEAD_BYTES - PART_BYTES would touch what is behind the last part: the library writes at its end."""
 LOOK_EVERY_BYTES = 512 * 1024
 """How much may be published before the reserve is looked at again."""
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
@@ -98,6 +100,7 @@ BLOCK_BYTES = 2 * 1024 * 1024
 BLOCKS_PER_TURN = 2
 """To give these back takes a millisecond or two."""
 _GIVES_NOTHING_BACK = -1
+_GIVES_ALL_BACK = 0
 
 
 def give_back() -> None:
@@ -113,7 +116,8 @@ class GivingBack:
     By itself the library gives back all that is free at the heap's end when that is much: of a queue of 1 GB that was
     emptied, all at once with its last message, while everybody waits for a tenth of a second. So it is told not to.
     Instead, blocks are taken from what is free, as if they were needed, until the heap would have to grow for one more.
-    The system gets the pages of each. In the end the blocks are freed: addresses without memory.
+    The system gets the pages of each. In the end the blocks are freed, addresses without memory, and the heap is
+    shortened.
     """
 
     def __init__(self) -> None:
@@ -126,6 +130,7 @@ class GivingBack:
         self._library = _library_with_heap()
         if self._library is not None:
             self._library.mallopt(_M_TRIM_THRESHOLD, _GIVES_NOTHING_BACK)
+            self._library.mallopt(_M_TOP_PAD, STEP_BYTES)
 
     def stop(self) -> None:
         if self._library is not None:
@@ -151,11 +156,13 @@ class GivingBack:
 
     def _free_all(self, library: Any) -> None:
         """Free the blocks, and have the library shorten the heap: there is nothing in it that takes long."""
-        library.mallopt(_M_TRIM_THRESHOLD, MAX_KEPT_BYTES)
+        library.mallopt(_M_TOP_PAD, 0)
+        library.mallopt(_M_TRIM_THRESHOLD, _GIVES_ALL_BACK)
         for block in self._taken:
             library.free(block)
         self._taken.clear()
         library.mallopt(_M_TRIM_THRESHOLD, _GIVES_NOTHING_BACK)
+        library.mallopt(_M_TOP_PAD, STEP_BYTES)
 
 
 # Which pages.
@@ -240,12 +247,10 @@ class Reserve:
 
     def start(self) -> None:
         """To be called in the loop's thread."""
-        library = _library_with_heap()
-        if library is None:
-            return
-        library.mallopt(_M_TOP_PAD, STEP_BYTES)
-        self._library = library
-        self._touched_end = _whole(library.sbrk(0))
+        self._library = _library_with_heap()
+        if self._library is not None:
+            self._library.mallopt(_M_TOP_PAD, STEP_BYTES)
+            self._touched_end = _whole(self._library.sbrk(0))
 
     def stop(self) -> None:
         self._library = None
