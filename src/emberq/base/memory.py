@@ -50,6 +50,9 @@ LOOK_EVERY_BYTES = 512 * 1024
 """How much may be published before the reserve is looked at again."""
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_")
 
+_USUAL_STEP_BYTES = 128 * 1024
+"""The library's own."""
+
 _M_TRIM_THRESHOLD = -1  # as malloc.h names them
 _M_TOP_PAD = -2
 _M_MMAP_THRESHOLD = -3
@@ -136,6 +139,7 @@ class GivingBack:
         if self._library is not None:
             self._free_all(self._library)
             self._library.mallopt(_M_TRIM_THRESHOLD, MAX_KEPT_BYTES)
+            self._library.mallopt(_M_TOP_PAD, _USUAL_STEP_BYTES)
             self._library = None
 
     def step(self) -> bool:
@@ -253,7 +257,9 @@ class Reserve:
             self._touched_end = _whole(self._library.sbrk(0))
 
     def stop(self) -> None:
-        self._library = None
+        if self._library is not None:
+            self._library.mallopt(_M_TOP_PAD, _USUAL_STEP_BYTES)
+            self._library = None
         if self._thread is not None:
             self._untouched.put(None)
             self._thread.join()
