@@ -56,7 +56,7 @@ SHARED_CLASS_NAMES = {
     "Java": "Py4J finds the interfaces of a listener in a nested class of this name",
 }
 
-MODULE_LIMIT = 251
+MODULE_LIMIT = 252
 """As many as there are. A new one needs a reason that stands in its first sentence."""
 
 VAGUE = re.compile(r"\b(nobody|somebody|whoever|everybody|anybody)\b", re.IGNORECASE)

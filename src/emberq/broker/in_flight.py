@@ -3,11 +3,11 @@
 Messages are delivered in runs, and most consumers answer in the order of delivery. So a run is kept whole, as it was
 sent, and FINs that come in its order are checked by comparing their bytes with the FIN lines of the batch, without any
 work per message. A REQ that comes in this order leaves the run whole, too. The first answer out of order breaks the
-consumer's runs up. Their messages then stand in a dictionary of ids, one for the whole channel, in which every order
-costs the same. It names the run; the run names the consumer.
+consumer's runs up. Their messages are then found by their ids, in one index for the whole channel (`run_index`), where
+every order costs the same. It names the run; the run names the consumer.
 
-    FIN, REQ, TOUCH of an id     the consumer's oldest whole run, or the dictionary
-    who holds another's id       the dictionary, or the whole runs whose ids begin with the same digits
+    FIN, REQ, TOUCH of an id     the consumer's oldest whole run, or the index
+    who holds another's id       the index, or the whole runs whose ids begin with the same digits
     what is overdue              lanes: the runs of one timeout, in the order of delivery, which is that of deadlines
     what a consumer held         all runs, once for all consumers that left in the same turn of the event loop
 
@@ -25,8 +25,9 @@ from typing import Final
 
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import NEVER, Alarm, Timers
-from emberq.broker.batch import NO_MESSAGES, Batch, Span, is_mostly_gone
+from emberq.broker.batch import KEPT_SHARE, NO_MESSAGES, Batch, Span, is_mostly_gone
 from emberq.broker.layout import FRAME_ID_START, FRAME_ID_STOP, NO_ID
+from emberq.broker.run_index import RunIndex
 from emberq.broker.stats import LatencyWindow
 from emberq.broker.subscriber import Run, Subscriber
 from emberq.wire.command import FIN_LINE_BYTES, FIN_PREFIX
@@ -54,7 +55,7 @@ _ID_START: Final = 4
 _ID_END: Final = 20
 """Where the id stands in a FIN line."""
 _MIN_WHOLE: Final = 4
-"""Shorter runs go to the dictionary at once, which is faster for them."""
+"""Shorter runs go to the index at once, which is faster for them."""
 _MIN_SWEPT: Final = 64
 """A shorter lane is not worth sweeping."""
 THINNED_NS: Final = 20 * NS_PER_MS
@@ -113,8 +114,8 @@ class InFlight:
         self._timed_out = timed_out
         self._given_back = given_back
         self._settled = settled
-        self._singles: dict[bytes, Run] = {}
-        """The run of each message that is not in a whole one, by id."""
+        self._by_id = RunIndex()
+        """The runs of the messages that are not in whole ones."""
         self._whole: dict[int, dict[Run, None]] = {}
         """The whole runs, by the leading digits that the ids of a batch share; those of other batches under NO_ID."""
         self._lanes: dict[int, _TimeoutLane] = {}
@@ -148,10 +149,10 @@ class InFlight:
         lane.add(run)
         if count == 1:
             assert isinstance(frames, bytes)  # noqa: S101 - as above
-            self._add_single(frames[FRAME_ID_START:FRAME_ID_STOP], run)
+            self._add_by_id(frames[FRAME_ID_START:FRAME_ID_STOP], run)
         elif count < _MIN_WHOLE:
             for message_id in batch.ids(start, stop):
-                self._add_single(message_id, run)
+                self._add_by_id(message_id, run)
         else:
             run.is_whole = True
             holder.runs.append(run)
@@ -165,11 +166,10 @@ class InFlight:
         lane = self._lanes[key] = _TimeoutLane(self._timers, lambda: self._on_time(key))
         return lane
 
-    def _add_single(self, message_id: bytes, run: Run) -> None:
-        before = self._singles.get(message_id)
+    def _add_by_id(self, message_id: bytes, run: Run) -> None:
+        before = self._by_id.add(message_id, run)
         if before is not None:  # a crash may leave a message on disk twice: from here on both are one
-            self._left(before, 1)
-        self._singles[message_id] = run
+            self._left_one(before)
 
     # Answers.
 
@@ -184,26 +184,22 @@ class InFlight:
             if position == end:
                 return []
         unknown: list[bytes] = []
-        singles = self._singles
         while position < end:
-            message_id = lines[position + _ID_START : position + _ID_END]
-            run = singles.get(message_id)
-            if run is None and holder.runs:
-                reached = self._finish_in_order(holder, lines, position, listener)
-                if reached > position:
-                    position = reached
-                    continue
-                self._break_up(holder)
-                run = singles.get(message_id)
-            position += FIN_LINE_BYTES
-            if run is None or run.holder is not holder:
-                unknown.append(message_id)
-                continue
-            del singles[message_id]
-            if listener is not None:
-                index = run.batch.index_of(message_id, run.start, run.stop)
-                listener.finished(run.batch, index, index + 1)
-            self._left_one(run)
+            taken: list[Run] = []
+            reached = self._by_id.take_lines(holder, lines, position, taken)
+            if taken:
+                if listener is not None:
+                    _tell(listener, lines, position, taken)
+                self._left_one_each(holder, taken)
+            if reached < end and holder.runs:
+                position = self._finish_in_order(holder, lines, reached, listener)
+                if position == reached:
+                    self._break_up(holder)
+            elif reached < end:
+                unknown.append(lines[reached + _ID_START : reached + _ID_END])
+                position = reached + FIN_LINE_BYTES
+            else:
+                position = end
         return unknown
 
     def _finish_in_order(self, holder: Subscriber, lines: bytes, position: int, listener: FinishListener | None) -> int:
@@ -237,10 +233,9 @@ class InFlight:
             span = Span(run.batch, run.start, run.start + 1, run.attempts).compact()
             self._left_in_order(run, 1)
             return span
-        run = self._find(holder, message_id)
+        run = self._take_by_id(holder, message_id)
         if run is None:
             return None
-        del self._singles[message_id]
         batch = run.batch
         index = batch.index_of(message_id, run.start, run.stop)
         span = Span(batch, index, index + 1, run.attempts).compact()
@@ -249,7 +244,7 @@ class InFlight:
 
     def touch(self, holder: Subscriber, message_id: bytes, *, timeout_ns: int, max_held_ns: int) -> bool:
         """Give one message this time from now on, but never more than `max_held_ns` since its delivery."""
-        run = self._find(holder, message_id)
+        run = self._take_by_id(holder, message_id)
         if run is None:
             return False
         deadline_ns = self._clock.monotonic_ns() + timeout_ns
@@ -259,7 +254,7 @@ class InFlight:
         span = Span(run.batch, index, index + 1).compact()  # it may stay long after the others
         until_ns = min(deadline_ns, last_ns)
         touched = Run(holder, span.batch, span.start, span.stop, run.attempts, run.delivered_ns, until_ns)
-        self._singles[message_id] = touched
+        self._by_id.add(message_id, touched)
         self._left_one(run)
         self.count += 1
         holder.in_flight_count += 1
@@ -271,7 +266,7 @@ class InFlight:
 
     def is_held(self, message_id: bytes) -> bool:
         """Whether any consumer holds this message."""
-        if message_id in self._singles:
+        if self._by_id.find(message_id) is not None:
             return True
         if not self._whole:
             return False
@@ -286,19 +281,25 @@ class InFlight:
         line = FIN_PREFIX + message_id
         return any(line in run.batch.fin_lines(run.start, run.stop) for run in self._whole.get(NO_ID, ()))
 
-    def _find(self, holder: Subscriber, message_id: bytes) -> Run | None:
-        run = self._singles.get(message_id)
+    def _take_by_id(self, holder: Subscriber, message_id: bytes) -> Run | None:
+        run = self._by_id.take(holder, message_id)
         if run is None and holder.runs:
             self._break_up(holder)
-            run = self._singles.get(message_id)
-        return run if run is not None and run.holder is holder else None
+            run = self._by_id.take(holder, message_id)
+        return run
 
     def _break_up(self, holder: Subscriber) -> None:
-        """Move every message of the consumer's whole runs into the dictionary."""
+        """Let every message of the consumer's whole runs be found by its id."""
         for run in holder.runs:
             self._forget_whole(run)
-            for message_id in run.batch.ids(run.start, run.stop):
-                self._add_single(message_id, run)
+            first_id = run.batch.first_id()
+            if first_id != NO_ID:
+                lines = run.batch.fin_lines(run.start, run.stop)
+                for before in self._by_id.add_consecutive(lines, first_id + run.start, run):
+                    self._left_one(before)
+            else:
+                for message_id in run.batch.ids(run.start, run.stop):
+                    self._add_by_id(message_id, run)
             self._let_go_later_of_most(run)
         holder.runs.clear()
 
@@ -310,19 +311,39 @@ class InFlight:
         if not alike:
             del self._whole[key]
 
+    def _left_one_each(self, holder: Subscriber, runs: list[Run]) -> None:
+        """One message of each of these runs, none of them whole, is in flight no more. A run may come several times."""
+        self.count -= len(runs)
+        holder.in_flight_count -= len(runs)
+        for run in runs:
+            left = run.left - 1
+            run.left = left
+            if left * KEPT_SHARE <= run.count or left == 1:
+                self._lost_most(run)
+
     def _left_one(self, run: Run) -> None:
         """One message of a run that is not whole is in flight no more."""
-        self._left(run, 1)
-        self._let_go_later_of_most(run)
+        self._left_one_each(run.holder, [run])
 
     def _left(self, run: Run, count: int) -> None:
         run.left -= count
         self.count -= count
         run.holder.in_flight_count -= count
         if not run.left:
-            if run.is_whole:
-                self._forget_whole(run)
-            run.batch = NO_MESSAGES  # its lane may know the run for a while
+            self._lost_all(run)
+
+    def _lost_all(self, run: Run) -> None:
+        if run.is_whole:
+            self._forget_whole(run)
+        elif run.pages is not None:
+            self._by_id.forget_pages(run)
+        run.batch = NO_MESSAGES  # its lane may know the run for a while
+
+    def _lost_most(self, run: Run) -> None:
+        if run.left:
+            self._let_go_later_of_most(run)
+        else:
+            self._lost_all(run)
 
     # Runs that lost most of their messages.
 
@@ -362,7 +383,7 @@ class InFlight:
     def _indexes_left(self, run: Run) -> list[int]:
         """Which messages of a broken run are in flight."""
         ids = run.batch.ids(run.start, run.stop)
-        return [index for index, message_id in enumerate(ids, run.start) if self._singles.get(message_id) is run]
+        return [index for index, message_id in enumerate(ids, run.start) if self._by_id.find(message_id) is run]
 
     # Time.
 
@@ -397,9 +418,8 @@ class InFlight:
             run.holder.runs.remove(run)
         else:
             indexes = self._indexes_left(run)
-            for message_id in batch.ids(run.start, run.stop):
-                if self._singles.get(message_id) is run:
-                    del self._singles[message_id]
+            for index in indexes:
+                self._by_id.take(run.holder, batch.ids(index, index + 1)[0])
             spans = [Span(batch, start, stop, attempts) for start, stop in _stretches(indexes)]
         self._left(run, run.left)
         return spans
@@ -461,9 +481,18 @@ class InFlight:
             self._close_lane(key)
         self._forget_thinned()
         self._forget_departures()
-        self._singles.clear()
+        self._by_id.clear()
         self._whole.clear()
         self.count = 0
+
+
+def _tell(listener: FinishListener, lines: bytes, position: int, runs: list[Run]) -> None:
+    """Tell of the messages that these FIN lines name from `position` on; there is a run for each of them."""
+    for run in runs:
+        message_id = lines[position + _ID_START : position + _ID_END]
+        index = run.batch.index_of(message_id, run.start, run.stop)
+        listener.finished(run.batch, index, index + 1)
+        position += FIN_LINE_BYTES
 
 
 def _key_of(batch: Batch) -> int:

@@ -105,6 +105,7 @@ class Run:
         "holder",
         "is_whole",
         "left",
+        "pages",
         "start",
         "stop",
     )
@@ -130,6 +131,8 @@ class Run:
         """How many messages it began with, and how many of them are in flight."""
         self.is_whole = False
         """No message was answered out of order: `start` to `stop` are those in flight."""
+        self.pages: list[bytes] | None = None
+        """The pages that its messages are on, if any; kept by `run_index`."""
 
 
 class ReadyLines:
