@@ -245,8 +245,9 @@ class Reserve:
         """How far the heap is touched, or will be soon."""
         self._unseen_bytes = 0
         self._pages = PageChoice()
-        self._untouched: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
-        """Parts of the heap, first and last byte, for the thread: few, for each is of some megabytes."""
+        self._untouched: SimpleQueue[tuple[int, int, bool] | None] = SimpleQueue()
+        """Parts of the heap, from where to where, and whether of huge pages, for the thread: few, for each is of some
+        megabytes."""
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -285,35 +286,35 @@ class Reserve:
             self._touched_end = end
 
     def _prepare(self, library: Any, start: int, end: int) -> None:
-        """Ask for the pages that are cheaper, and touch the last of them to see what that takes.
-
-        Other huge ones come when they are needed: there are few, and to call the thread would take as long.
-        """
+        """Ask for the pages that are cheaper, see what a sample of the other ones takes, and call the thread."""
         pages = self._pages
-        if pages.is_huge or pages.is_trial:
-            first = end - HUGE_PAGE_BYTES if pages.is_trial else start
-            library.madvise(first, end - first, _MADV_HUGEPAGE)
+        if pages.is_huge:
+            library.madvise(start, end - start, _MADV_HUGEPAGE)
+        elif pages.is_trial:
+            library.madvise(end - HUGE_PAGE_BYTES, HUGE_PAGE_BYTES, _MADV_HUGEPAGE)
             pages.huge_took(_touching_ns(library, end, HUGE_PAGE_BYTES))
         elif pages.is_small_measured:
             pages.small_took(_touching_ns(library, end, SAMPLE_BYTES))
-        if not pages.is_huge:
-            self._have_touched(library, start, end)
+        self._have_touched(library, start, end)
         pages.next()
 
     def _have_touched(self, library: Any, start: int, end: int) -> None:
         if self._thread is None:
             self._thread = threading.Thread(target=self._touch_all, args=(library,), name="memory", daemon=True)
             self._thread.start()
-        self._untouched.put((start, end))
+        self._untouched.put((start, end, self._pages.is_huge))
 
     def _touch_all(self, library: Any) -> None:
         while (part := self._untouched.get()) is not None:
-            start, end = part
+            start, end, is_huge = part
+            began_ns = time.thread_time_ns()
             for each in range(start, end, HUGE_PAGE_BYTES):
                 size_bytes = min(HUGE_PAGE_BYTES, end - each)
                 failed = library.madvise(each, size_bytes, _MADV_POPULATE_WRITE)
                 if failed and ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS):
                     self._library = None  # this system has no such call
+            if is_huge:
+                self._pages.huge_took((time.thread_time_ns() - began_ns) / (end - start))
 
 
 def _whole(address: int) -> int:
