@@ -104,6 +104,22 @@ def test_pages_go_with_the_last_run_on_them(index: RunIndex) -> None:
     assert repr(index) == EMPTY
 
 
+def test_what_is_left_of_a_run_keeps_no_pages(index: RunIndex) -> None:
+    holder = consumer()
+    first, second = run_of(holder), run_of(holder)
+    index.add_consecutive(fin_lines(ids(FIRST, 60)), FIRST, first)
+    index.add_consecutive(fin_lines(ids(FIRST + 60, 60)), FIRST + 60, second)
+    left = ids(FIRST, 120)[30:120:50]
+    for message_id in ids(FIRST, 120):
+        if message_id not in left:
+            index.take(holder, message_id)
+    index.leave_pages(first, left[:1])
+    index.leave_pages(second, left[1:])
+    assert repr(index) == "<RunIndex of 0 pages and 2 lone messages>"
+    assert [index.take(holder, message_id) for message_id in left] == [first, second]
+    assert repr(index) == EMPTY
+
+
 def test_nothing_is_left_when_it_is_cleared(index: RunIndex) -> None:
     holder = consumer()
     index.add(b"lone............", run_of(holder))

@@ -370,6 +370,8 @@ class InFlight:
 
     def _let_go_of_most(self, run: Run) -> None:
         indexes = self._indexes_left(run)
+        if run.pages is not None:
+            self._by_id.leave_pages(run, [run.batch.ids(index, index + 1)[0] for index in indexes])
         batch = run.batch.picked(indexes)
         if batch is not run.batch:
             run.batch, run.start, run.stop, run.count = batch, 0, len(indexes), run.left

@@ -12,6 +12,7 @@ Messages whose ids are not consecutive, and those of short runs, have entries in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from emberq.broker.subscriber import Run, Subscriber
@@ -70,6 +71,13 @@ class RunIndex:
             index += share
             place = 0
         return before
+
+    def leave_pages(self, run: Run, ids: Sequence[bytes]) -> None:
+        """These are all messages that the run still holds. They have entries from here on, and its pages go."""
+        for message_id in ids:
+            self.take(run.holder, message_id)
+            self._runs[message_id] = run
+        self.forget_pages(run)
 
     def forget_pages(self, run: Run) -> None:
         """The run is done with: its pages go, unless another one has messages there."""

@@ -16,6 +16,7 @@ import hashlib
 import mimetypes
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
@@ -59,7 +60,7 @@ class Asset:
 
 
 class Assets:
-    """All files; read when made, but for those of a folder that goes before them."""
+    """All files; read once, but for those of a folder that goes before them."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
@@ -115,7 +116,9 @@ def content_type_of(name: str) -> str:
     return _CONTENT_TYPES.get(suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
+@cache
 def _read_all(folder: Path) -> Mapping[str, Asset]:
+    """Once for all nsqadmins of a process: an installed package does not change."""
     return MappingProxyType({path.name: Asset.read(path) for path in sorted(folder.iterdir()) if path.is_file()})
 
 
