@@ -307,14 +307,14 @@ class Reserve:
     def _touch_all(self, library: Any) -> None:
         while (part := self._untouched.get()) is not None:
             start, end, is_huge = part
-            began_ns = time.thread_time_ns()
             for each in range(start, end, HUGE_PAGE_BYTES):
                 size_bytes = min(HUGE_PAGE_BYTES, end - each)
+                began_ns = time.thread_time_ns()
                 failed = library.madvise(each, size_bytes, _MADV_POPULATE_WRITE)
                 if failed and ctypes.get_errno() in (errno.EINVAL, errno.ENOSYS):
                     self._library = None  # this system has no such call
-            if is_huge:
-                self._pages.huge_took((time.thread_time_ns() - began_ns) / (end - start))
+                elif is_huge and each == start:  # the loop may have come to the others before, which then cost nothing
+                    self._pages.huge_took((time.thread_time_ns() - began_ns) / size_bytes)
 
 
 def _whole(address: int) -> int:
