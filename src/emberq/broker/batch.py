@@ -45,7 +45,7 @@ from emberq.wire.frame import WireMessage, decode_message
 MAX_BATCH_BYTES = 256 * 1024
 LARGE_BYTES: Final = 64 * 1024
 """A message from this size on is a batch by itself, and its body is not copied to be sent."""
-KEPT_SHARE: Final = 8
+_KEPT_SHARE: Final = 8
 """When fewer than one in so many messages of a batch are left, they are copied out of it."""
 
 
@@ -270,7 +270,7 @@ class Span:
 
 def is_mostly_gone(left: int, count: int) -> bool:
     """Whether what is left of `count` messages should be copied out of their batch."""
-    return left * KEPT_SHARE <= count or left == 1 < count
+    return left * _KEPT_SHARE <= count or left == 1 < count
 
 
 def spans_of_records(records: Records) -> list[Span]:

@@ -25,7 +25,7 @@ from typing import Final
 
 from emberq.base.clock import NS_PER_MS, Clock
 from emberq.base.timers import NEVER, Alarm, Timers
-from emberq.broker.batch import KEPT_SHARE, NO_MESSAGES, Batch, Span, is_mostly_gone
+from emberq.broker.batch import NO_MESSAGES, Batch, Span, is_mostly_gone
 from emberq.broker.layout import FRAME_ID_START, FRAME_ID_STOP, NO_ID
 from emberq.broker.run_index import RunIndex
 from emberq.broker.stats import LatencyWindow
@@ -318,7 +318,7 @@ class InFlight:
         for run in runs:
             left = run.left - 1
             run.left = left
-            if left * KEPT_SHARE <= run.count or left == 1:
+            if is_mostly_gone(left, run.count):
                 self._lost_most(run)
 
     def _left_one(self, run: Run) -> None:
