@@ -2,7 +2,8 @@
 
 What else happens on the machine must hit both servers alike, so a work is done by both before anything else,
 and the order is swapped each round. What slows the machine for some minutes must hit no work in all its rounds, so all
-works are done once before the next round. The number that counts is the median of the rounds.
+works are done once before the next round, which begins with another work. The number that counts is the median of the
+rounds.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def compare(options: Options, observer: Observer) -> Outcome:
     )
     rows: dict[Scenario, dict[str, Row]] = {scenario: {} for scenario in options.scenarios}
     for round_index in range(options.rounds):
-        for scenario in list(rows):
+        for scenario in _turned(list(rows), round_index / options.rounds):
             try:
                 _add_round(rows[scenario], scenario, options, round_index, observer)
             except LoadFailure as failure:
@@ -80,11 +81,18 @@ def compare(options: Options, observer: Observer) -> Outcome:
     return outcome
 
 
+def _turned(scenarios: list[Scenario], share: float) -> list[Scenario]:
+    """The scenarios, beginning behind that share of them: the first of a round find the machine as the last left it."""
+    first = int(len(scenarios) * share)
+    return scenarios[first:] + scenarios[:first]
+
+
 def _add_round(
     rows: dict[str, Row], scenario: Scenario, options: Options, round_index: int, observer: Observer
 ) -> None:
     for side, source in _order(options, round_index):
         observer.began(work=scenario.name, side=side, round_number=round_index + 1)
+        os.sync()  # or the disk is still busy with what the work before has written
         try:
             metrics = _run(scenario, source, options, round_index)
         except (LoadFailure, OSError) as failure:

@@ -1,99 +1,141 @@
-"""Answers leave in the order of the commands."""
+"""Answers leave in the order of the commands, and together."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 
-from emberq.nsqd.connection import ReplyQueue
+from emberq.nsqd.connection import Output, ReplyQueue
+from emberq.wire.error import FatalError
 
 
-def saying(said: list[str], word: str) -> Callable[[], None]:
-    """An answer that can be seen to leave."""
-    return lambda: said.append(word)
+class Client:
+    """What a client is told."""
+
+    def __init__(self) -> None:
+        self.told: list[bytes] = []
+        """Write by write."""
+        self.output = Output()
+        self.output.write = self.told.append
+        self.line = ReplyQueue(self.output, fail=self.fail)
+
+    def fail(self, wrong: FatalError) -> None:
+        self.told.append(wrong.data)
+        self.output.is_closing = True
 
 
-def test_an_answer_leaves_as_soon_as_it_is_known_if_none_is_before_it() -> None:
-    line, said = ReplyQueue(), list[str]()
-    line.settle(line.reserve(), saying(said, "one"))
-    assert said == ["one"]
-    assert len(line) == 0
+def saying(word: bytes) -> Callable[[], bytes]:
+    return lambda: word
 
 
-def test_an_answer_waits_for_those_before_it() -> None:
-    line, said = ReplyQueue(), list[str]()
+async def turn() -> None:
+    await asyncio.sleep(0)
+
+
+async def test_an_answer_leaves_when_it_is_known_if_none_is_before_it() -> None:
+    client = Client()
+    client.line.settle(client.line.reserve(), saying(b"one"))
+    await turn()
+    assert client.told == [b"one"]
+    assert len(client.line) == 0
+
+
+async def test_an_answer_waits_for_those_before_it() -> None:
+    client = Client()
+    line = client.line
     first, second, third = line.reserve(), line.reserve(), line.reserve()
-    line.settle(second, saying(said, "two"))
-    assert said == []
-    line.settle(first, saying(said, "one"))
-    assert said == ["one", "two"]
+    line.settle(second, saying(b"two"))
+    await turn()
+    assert client.told == []
+    line.settle(first, saying(b"one"))
+    await turn()
+    assert b"".join(client.told) == b"onetwo"
     assert len(line) == 1
-    line.settle(third, saying(said, "three"))
-    assert said == ["one", "two", "three"]
+    line.settle(third, saying(b"three"))
+    await turn()
+    assert b"".join(client.told) == b"onetwothree"
 
 
-def test_a_place_that_is_taken_while_answers_leave_is_the_last() -> None:
-    line, said = ReplyQueue(), list[str]()
-    first, second = line.reserve(), line.reserve()
+async def test_answers_that_become_known_together_leave_in_one_write() -> None:
+    client = Client()
+    places = [client.line.reserve() for _ in range(3)]
+    for place, word in zip(places, (b"one", b"two", b"three"), strict=True):
+        client.line.settle(place, saying(word))
+    await turn()
+    assert client.told == [b"onetwothree"]
 
-    def publish_again() -> None:
-        said.append("one")
-        line.settle(line.reserve(), saying(said, "three"))
 
-    line.settle(second, saying(said, "two"))
-    line.settle(first, publish_again)
-    assert said == ["one", "two", "three"]
+async def test_a_place_that_is_taken_before_answers_leave_is_the_last() -> None:
+    client = Client()
+    line = client.line
+    line.settle(line.reserve(), saying(b"one"))
+    line.settle(line.reserve(), saying(b"two"))
+    assert client.told == []
+    await turn()
+    assert b"".join(client.told) == b"onetwo"
 
 
 async def test_an_empty_line_is_drained() -> None:
-    await ReplyQueue().drained()
+    await Client().line.drained()
 
 
 async def test_whoever_waits_for_the_line_goes_on_when_the_last_answer_has_left() -> None:
-    line, said = ReplyQueue(), list[str]()
-    first, second = line.reserve(), line.reserve()
-    waiting = asyncio.ensure_future(line.drained())
-    await asyncio.sleep(0)
-    line.settle(first, saying(said, "one"))
-    await asyncio.sleep(0)
+    client = Client()
+    first, second = client.line.reserve(), client.line.reserve()
+    waiting = asyncio.ensure_future(client.line.drained())
+    await turn()
+    client.line.settle(first, saying(b"one"))
+    await turn()
     assert not waiting.done()
-    line.settle(second, saying(said, "two"))
+    client.line.settle(second, saying(b"two"))
     await waiting
-    assert said == ["one", "two"]
+    assert b"".join(client.told) == b"onetwo"
 
 
 async def test_a_line_can_be_awaited_again_after_a_wait_was_given_up() -> None:
-    line, said = ReplyQueue(), list[str]()
+    line = Client().line
     reply = line.reserve()
     given_up = asyncio.ensure_future(line.drained())
-    await asyncio.sleep(0)
+    await turn()
     given_up.cancel()
-    await asyncio.sleep(0)
+    await turn()
     waiting = asyncio.ensure_future(line.drained())
-    await asyncio.sleep(0)
-    line.settle(reply, saying(said, "one"))
+    await turn()
+    line.settle(reply, saying(b"one"))
     await waiting
 
 
-def test_nothing_leaves_behind_the_last_word() -> None:
-    line, said = ReplyQueue(), list[str]()
+async def test_a_refusal_leaves_behind_the_answers_before_it_and_is_the_last() -> None:
+    client = Client()
+    line = client.line
     first, second, third = line.reserve(), line.reserve(), line.reserve()
 
-    def refuse() -> None:
-        said.append("error")
-        line.abandon()
+    def refuse() -> bytes:
+        raise FatalError(b"E_MPUB_FAILED", b"no room")
 
-    line.settle(second, saying(said, "two"))
-    line.settle(first, refuse)
-    line.settle(third, saying(said, "three"))
-    assert said == ["error"]
+    line.settle(third, saying(b"three"))
+    line.settle(second, refuse)
+    line.settle(first, saying(b"one"))
+    await turn()
+    assert client.told[0] == b"one"
+    assert client.told[1].startswith(b"E_MPUB_FAILED")
+    assert len(client.told) == 2
     assert len(line) == 0
 
 
-async def test_whoever_waits_for_the_line_goes_on_when_it_is_abandoned() -> None:
-    line = ReplyQueue()
+async def test_nothing_is_sent_to_who_has_gone() -> None:
+    client = Client()
+    reply = client.line.reserve()
+    client.line.settle(reply, saying(b"one"))
+    client.line.end()
+    await turn()
+    assert client.told == []
+
+
+async def test_whoever_waits_for_the_line_goes_on_when_it_ends() -> None:
+    line = Client().line
     line.reserve()
     waiting = asyncio.ensure_future(line.drained())
-    await asyncio.sleep(0)
-    line.abandon()
+    await turn()
+    line.end()
     await waiting

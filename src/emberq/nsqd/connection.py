@@ -18,7 +18,8 @@ really due.
 
 ReplyQueue. Replies leave in the order of the commands, though some are not known yet. A publish to a journaled topic is
 answered when its messages are on the disk. Until then a client may publish more, to other topics too; those replies
-wait behind the first. Other commands that have a reply wait until the queue is empty.
+wait behind the first. Those that one sync has settled leave in one write. Other commands that have a reply wait until
+the queue is empty.
 
 Pause. A session stops for three reasons. A client that sends a lot gives way to the others after its turn, and goes on
 in the loop's next one. A command that takes time (TLS, AUTH, a reply that must wait for those before it) holds up all
@@ -334,23 +335,34 @@ class Deadlines:
 # The order of replies.
 
 
+Answer = Callable[[], bytes]
+"""Gives the frames of a reply when its turn has come. FatalError: the connection ends with this error."""
+
+
 class Reply:
     """The place of one reply in the queue."""
 
-    __slots__ = ("leave",)
+    __slots__ = ("answer",)
 
     def __init__(self) -> None:
-        self.leave: Callable[[], None] | None = None
-        """Sends the reply; None while it is not known."""
+        self.answer: Answer | None = None
+        """None while it is not known."""
 
 
 class ReplyQueue:
-    """The replies of one connection that have to wait. Owned by its session."""
+    """The replies of one connection that have to wait. Owned by its session.
 
-    __slots__ = ("_drained", "_line")
+    One sync of the disk settles many of them. They leave together in the loop's next turn: to send each by itself costs
+    more than what it answers, and the client would be woken for each.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_drained", "_fail", "_leaves_soon", "_line", "_output")
+
+    def __init__(self, output: Output, *, fail: Callable[[FatalError], None]) -> None:
+        self._output = output
+        self._fail = fail
         self._line: deque[Reply] = deque()
+        self._leaves_soon = False
         self._drained: asyncio.Future[None] | None = None
 
     def __len__(self) -> int:
@@ -362,19 +374,40 @@ class ReplyQueue:
         self._line.append(reply)
         return reply
 
-    def settle(self, reply: Reply, leave: Callable[[], None]) -> None:
-        """The reply is known: `leave` sends it, once those before it have left."""
-        reply.leave = leave
+    def settle(self, reply: Reply, answer: Answer) -> None:
+        """The reply is known: it leaves soon, once those before it have left."""
+        reply.answer = answer
+        if not self._leaves_soon and self._line and self._line[0].answer is not None:
+            self._leaves_soon = True
+            asyncio.get_running_loop().call_soon(self._leave)
+
+    def _leave(self) -> None:
+        """All that are known leave, up to the first that is not. None follows an error, or the client could take it for
+        the answer to what was refused."""
+        self._leaves_soon = False
         line = self._line
-        while line and line[0].leave is not None:
-            send = line.popleft().leave
-            if send is not None:
-                send()
+        frames: list[bytes] = []
+        wrong: FatalError | None = None
+        while line and wrong is None:
+            answer = line[0].answer
+            if answer is None:
+                break
+            line.popleft()
+            try:
+                frames.append(answer())
+            except FatalError as refusal:
+                wrong = refusal
+                line.clear()
+        if frames and not self._output.is_closing:
+            self._output.reply(b"".join(frames))
+        if wrong is not None and not self._output.is_closing:
+            self._fail(wrong)
         self._tell_if_drained()
 
-    def abandon(self) -> None:
-        """An error was the last reply: nothing that is settled from here on is sent."""
+    def end(self) -> None:
+        """The connection is gone: send nothing any more, and let go of the session."""
         self._line.clear()
+        self._fail = ignore_failure
         self._tell_if_drained()
 
     def _tell_if_drained(self) -> None:

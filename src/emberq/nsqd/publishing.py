@@ -60,11 +60,13 @@ class _Promised:
 
     def accepted(self, topic: str, count: int, reply_count: int) -> None:
         publishing = self._publishing
-        publishing.replies.settle(self._reply, lambda: publishing.accepted_now(topic, count, reply_count))
+        publishing.replies.settle(self._reply, lambda: publishing.counted(topic, count, reply_count))
 
     def refused(self, verb: bytes, refusal: Exception) -> None:
-        publishing = self._publishing
-        publishing.replies.settle(self._reply, lambda: publishing.refused_now(verb, refusal))
+        def answer() -> bytes:
+            raise publish_failed(verb, refusal) from refusal
+
+        self._publishing.replies.settle(self._reply, answer)
 
 
 class Publishing:
@@ -91,14 +93,14 @@ class Publishing:
         """The negotiated id that its sequence numbers belong to."""
         self.is_unanswered = False
         """Something it published waits in the batcher."""
-        self.replies = ReplyQueue()
+        self.replies = ReplyQueue(output, fail=fail)
         """Replies that wait for the disk, and those behind them."""
         self.counts: dict[str, int] = {}
         """How many messages the client has published, by topic."""
 
     def end(self) -> None:
         """The connection is gone: send no reply any more, and let go of the session."""
-        self.replies.abandon()
+        self.replies.end()
         self._may = None
         self._fail = ignore_failure
 
@@ -171,30 +173,26 @@ class Publishing:
         if len(self.replies):
             self.promised().accepted(topic, count, reply_count)
         else:
-            self.accepted_now(topic, count, reply_count)
+            answer = self.counted(topic, count, reply_count)
+            if not self._output.is_closing:
+                self._output.reply(answer)
 
     def promised(self) -> _Promised:
         """Keep a place for a reply that is not known yet."""
         self.is_unanswered = False
         return _Promised(self, self.replies.reserve())
 
-    def accepted_now(self, topic: str, count: int, reply_count: int) -> None:
-        """Answer: all replies before this one have left."""
+    def counted(self, topic: str, count: int, reply_count: int) -> bytes:
+        """The answer to messages that are stored, when its turn has come."""
         counts = self.counts
         counts[topic] = counts.get(topic, 0) + count
-        if not self._output.is_closing:
-            self._output.reply(frame.OK if reply_count == 1 else frame.OK * reply_count)
+        return frame.OK if reply_count == 1 else frame.OK * reply_count
 
     def refused(self, verb: bytes, refusal: Exception) -> None:
         """The messages are not stored: refuse, behind the replies that wait."""
         self.is_unanswered = False
         if not self._output.is_closing:
             self._fail(publish_failed(verb, refusal))
-
-    def refused_now(self, verb: bytes, refusal: Exception) -> None:
-        """Refuse: all replies before this one have left. None follows, or the client could take it for this one's."""
-        self.replies.abandon()
-        self.refused(verb, refusal)
 
 
 def publish_failed(verb: bytes, refusal: Exception) -> FatalError:
