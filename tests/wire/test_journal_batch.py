@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from uuid import UUID
 from zlib import crc32
 
@@ -122,6 +123,7 @@ def test_items_lose_their_prefix_and_nothing_else(bodies: list[bytes]) -> None:
         end += 4 + len(body)
         ends.append(end)
     assert Bodies.of_items(items, ends, prefix_bytes=4) == Bodies.of(bodies)
+    assert Bodies.of_items(items, array("I", ends), prefix_bytes=4) == Bodies.of(bodies)
     if len(set(map(len, bodies))) == 1:
         uniform = range(ends[0], len(items) + 1, ends[0])
         assert Bodies.of_items(items, uniform, prefix_bytes=4) == Bodies.of(bodies)
