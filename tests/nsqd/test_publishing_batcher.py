@@ -12,7 +12,7 @@ from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 from emberq.broker.store import DiskStore
 from emberq.broker.topic import TopicConfig
-from emberq.nsqd.publishing import ALONE_COUNT, MAX_GATHERED_BYTES, PublishBatcher
+from emberq.nsqd.publishing import ALONE_COUNT, MAX_GATHERED_BYTES, MAX_UNTOLD_BYTES, PublishBatcher
 from emberq.storage.backend import DiskLimits
 from emberq.storage.disk_queue_sync import Syncer
 from emberq.wire.command import Publish
@@ -153,10 +153,65 @@ def test_a_large_turn_is_published_in_between(broker: Broker, intake: PublishBat
     assert client.heard.count(("t", 1, 1)) >= 2
 
 
-def test_what_is_a_batch_already_is_published_at_once(broker: Broker, turns: Turns, intake: PublishBatcher) -> None:
+def test_what_is_a_batch_already_is_published_at_once_and_answered_with_the_others(
+    broker: Broker, turns: Turns, intake: PublishBatcher
+) -> None:
+    one, other = Client(), Client()
+    intake.publish(one, mpub("t", b"1", b"2"))
+    intake.publish(other, mpub("t", b"3"))
+    intake.publish(other, mpub("t", b"4"))
+    assert bodies_in(broker, "t") == [b"1", b"2", b"3", b"4"]
+    assert one.heard == other.heard == []
+    turns.end()
+    assert one.heard == [("t", 2, 1)]
+    assert other.heard == [("t", 2, 2)]
+    assert turns.callbacks == []
+
+
+def test_a_batch_is_answered_before_what_its_publisher_sent_later(turns: Turns, intake: PublishBatcher) -> None:
     client = Client()
-    intake.publish(client, mpub("t", b"x", b"y"))
-    assert client.heard == [("t", 2, 1)]
+    intake.publish(client, mpub("batch", b"1", b"2"))
+    intake.add_single(client, b"PUB", "single", message(b"3"))
+    turns.end()
+    assert client.heard == [("batch", 2, 1), ("single", 1, 1)]
+
+
+def test_what_was_gathered_is_stored_and_answered_before_a_batch_of_the_same_publisher(
+    broker: Broker, turns: Turns, intake: PublishBatcher
+) -> None:
+    client = Client()
+    intake.add_single(client, b"PUB", "t", message(b"1"))
+    intake.store()
+    intake.publish(client, mpub("t", b"2", b"3"))
+    turns.end()
+    assert bodies_in(broker, "t") == [b"1", b"2", b"3"]
+    assert client.heard == [("t", 1, 1), ("t", 2, 1)]
+
+
+def test_a_refused_batch_is_heard_of_behind_those_that_were_stored(
+    broker: Broker, turns: Turns, intake: PublishBatcher
+) -> None:
+    client = Client()
+    intake.publish(client, mpub("t", b"1", b"2"))
+    broker.gate.reason = "no room"
+    intake.publish(client, mpub("t", b"3", b"4"))
+    turns.end()
+    assert client.heard == [("t", 2, 1), (b"MPUB", "no room")]
+
+
+def test_after_many_bytes_batches_are_answered_within_the_turn(intake: PublishBatcher) -> None:
+    client = Client()
+    for _ in range(1 + MAX_UNTOLD_BYTES // 100_000):
+        intake.publish(client, mpub("t", b"x" * 100_000))
+    assert client.heard
+
+
+def test_a_client_that_sends_batches_alone_is_answered_at_once(turns: Turns, intake: PublishBatcher) -> None:
+    client = Client()
+    intake.publish(client, mpub("t", b"1", b"2"))
+    turns.end()
+    intake.publish(client, mpub("t", b"3", b"4"))
+    assert client.heard == [("t", 2, 1), ("t", 2, 1)]
     assert turns.callbacks == []
 
 

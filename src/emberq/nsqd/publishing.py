@@ -4,11 +4,12 @@ Gathering. Many clients publish one message and wait for its OK. Each turn of th
 have sent something. `PublishBatcher` puts what they sent together, one batch per topic, and publishes it at the end of
 the turn, before any of them is answered. So the broker's work is done once per turn and topic instead of once per
 message, and messages that came alone lie in memory, on disk and on the wire as batches like all others. A publish is
-answered only when its batch is accepted. What is a large batch already is not gathered.
+answered only when its batch is accepted. What is a large batch already is published by itself, at once; its answer
+waits for those of the others, because each write on its own wakes a client that has just gone to sleep.
 
 Gathering costs a turn of the loop. While turns bring one publish each, as with a single client that waits for each OK,
-there is nothing to gather. Then publishes are passed on at once, and every ALONE_COUNT publishes gathering is tried
-again.
+there is nothing to gather. Then publishes are passed on and answered at once, and every ALONE_COUNT publishes gathering
+is tried again.
 
 A single message is gathered as its bytes alone (int32 size and body) and the verb it came by, anything else as its
 command.
@@ -131,7 +132,8 @@ class Publishing:
             self._batcher.add(self, command)
         else:
             if self.is_unanswered:
-                self._batcher.flush()
+                self._batcher.store()
+            self.is_unanswered = True
             self._batcher.publish(self, command)
 
     def publish_numbered(self, command: NumberedPublish) -> None:
@@ -203,6 +205,8 @@ def publish_failed(verb: bytes, refusal: Exception) -> FatalError:
 
 MAX_GATHERED_BYTES = MAX_BATCH_BYTES
 """A turn that brings more is flushed in between, because the broker would cut a larger batch again."""
+MAX_UNTOLD_BYTES = 1024 * 1024
+"""Of large batches a turn may bring more, but then they are answered in between: this takes about a millisecond."""
 ALONE_COUNT = 63
 """After a turn that brought one publish, so many are passed on at once before gathering is tried again."""
 
@@ -239,6 +243,18 @@ Waiting = tuple[BatchedPublisher, bytes, "bytes | Publish"]
 """What was published: by whom, by which verb, and a single message or a command."""
 
 
+class _Untold:
+    """Messages that are stored, and the publisher that is to be told: how many to this topic, by how many commands."""
+
+    __slots__ = ("count", "publisher", "reply_count", "topic")
+
+    def __init__(self, publisher: BatchedPublisher, topic: str, count: int, reply_count: int) -> None:
+        self.publisher = publisher
+        self.topic = topic
+        self.count = count
+        self.reply_count = reply_count
+
+
 class PublishBatcher:
     """Gathers the small publishes of all clients. Owned by the daemon.
 
@@ -258,15 +274,26 @@ class PublishBatcher:
         self._deferred: list[tuple[BatchedPublisher, str, bytes, int]] = []
         """Messages to be deferred: each with its publisher, its topic and the delay in milliseconds."""
         self._gathered_bytes = 0
+        self._untold: list[_Untold] = []
+        """Large batches of this turn."""
+        self._untold_bytes = 0
+        self._ends_soon = False
+        """Whether the end of this turn is awaited."""
         self._alone_left = 0
         """How many more publishes are passed on at once."""
+
+    def _is_alone(self) -> bool:
+        """Whether to pass a publish on, and answer it, at once."""
+        if not self._alone_left or self._gathered or self._untold or self._deferred:
+            return False
+        self._alone_left -= 1
+        return True
 
     def add_single(self, publisher: BatchedPublisher, verb: bytes, topic: str, message: bytes) -> None:
         """Publish one message, which came by PUB or MPUB, with the others of this turn."""
         if self._deferred:
             self.flush()  # it may have been the same publisher, and answers have an order
-        if self._alone_left and not self._gathered:
-            self._alone_left -= 1
+        if self._is_alone():
             self._publish_one(publisher, verb, topic, message)
             return
         self._waiting_for(topic).append((publisher, verb, message))
@@ -276,29 +303,26 @@ class PublishBatcher:
         """Publish with the others of this turn."""
         if self._deferred:
             self.flush()  # as above
-        if self._alone_left and not self._gathered:
-            self._alone_left -= 1
-            self.publish(publisher, command)
+        if self._is_alone():
+            self.note_bytes(len(command.blob))
+            self._publish(command.topic, [(publisher, command.verb, command)])
             return
         self._waiting_for(command.topic).append((publisher, command.verb, command))
         self._count_gathered(command.blob)
 
     def add_deferred(self, publisher: BatchedPublisher, topic: str, message: bytes, defer_ms: int) -> None:
         """Publish a message that is to be deferred with the others of this turn."""
-        if self._alone_left and not self._gathered and not self._deferred:
-            self._alone_left -= 1
+        if self._is_alone():
             self.publish_deferred(publisher, topic, message, defer_ms)
             return
-        if not self._gathered and not self._deferred:
-            self._call_soon(self._end_turn)
+        self._await_end()
         self._deferred.append((publisher, topic, message, defer_ms))
         self._count_gathered(message)
 
     def _waiting_for(self, topic: str) -> list[Waiting]:
         waiting = self._gathered.get(topic)
         if waiting is None:
-            if not self._gathered:
-                self._call_soon(self._end_turn)
+            self._await_end()
             waiting = self._gathered[topic] = []
         return waiting
 
@@ -307,14 +331,30 @@ class PublishBatcher:
         if self._gathered_bytes > MAX_GATHERED_BYTES:
             self.flush()
 
+    def _await_end(self) -> None:
+        if not self._ends_soon:
+            self._ends_soon = True
+            self._call_soon(self._end_turn)
+
     def _end_turn(self) -> None:
         """All sockets that were readable in this turn have been read."""
-        if len(self._deferred) + sum(map(len, self._gathered.values())) == 1:
+        self._ends_soon = False
+        gathered = len(self._deferred) + sum(map(len, self._gathered.values()))
+        if gathered + sum([untold.reply_count for untold in self._untold]) == 1:
             self._alone_left = ALONE_COUNT
         self.flush()
 
     def flush(self) -> None:
         """Publish what was gathered and tell every publisher."""
+        if self._untold:
+            self._tell_untold()
+        self.store()
+
+    def store(self) -> None:
+        """Publish what was gathered, if anything was; tell those who gave it, and those who published before them."""
+        if not self._gathered and not self._deferred:
+            return
+        self._tell_untold()
         self.note_bytes(self._gathered_bytes)
         gathered, self._gathered, self._gathered_bytes = self._gathered, {}, 0
         for topic, waiting in gathered.items():
@@ -325,10 +365,41 @@ class PublishBatcher:
             for (publisher, topic, message, _), outcome in zip(deferred, outcomes, strict=True):
                 self._tell_deferred(publisher, topic, message, outcome)
 
+    def _tell_untold(self) -> None:
+        untold, self._untold, self._untold_bytes = self._untold, [], 0
+        for one in untold:
+            one.publisher.accepted(one.topic, one.count, one.reply_count)
+
     def publish(self, publisher: BatchedPublisher, command: Publish) -> None:
-        """Publish at once, alone: for what is a batch already."""
-        self.note_bytes(len(command.blob))
-        self._publish(command.topic, [(publisher, command.verb, command)])
+        """Publish at once, alone, and answer with the others of this turn: for what is a batch already."""
+        size, topic = len(command.blob), command.topic
+        self.note_bytes(size)
+        if self._is_alone():
+            self._publish(topic, [(publisher, command.verb, command)])
+            return
+        try:
+            pending = self._broker.topic(topic).publish(command.blob, command.ends)
+        except (BrokerError, StorageError) as refusal:
+            self._tell_untold()
+            publisher.refused(command.verb, refusal)
+            return
+        if pending is not None:
+            self._tell_untold()
+            _tell_later(pending, topic, [(publisher, command.verb, command)])
+            return
+        self._tell_soon(publisher, topic, len(command.ends), command.reply_count)
+        self._untold_bytes += size
+        if self._untold_bytes > MAX_UNTOLD_BYTES:
+            self._tell_untold()
+
+    def _tell_soon(self, publisher: BatchedPublisher, topic: str, count: int, reply_count: int) -> None:
+        self._await_end()
+        last = self._untold[-1] if self._untold else None
+        if last is not None and last.publisher is publisher and last.topic == topic:
+            last.count += count
+            last.reply_count += reply_count
+        else:
+            self._untold.append(_Untold(publisher, topic, count, reply_count))
 
     def publish_deferred(self, publisher: BatchedPublisher, topic: str, message: bytes, defer_ms: int) -> None:
         """Publish at once a message that is to be deferred by `defer_ms`, which may be 0."""

@@ -92,13 +92,13 @@ def test_an_unknown_word_for_binary_means_binary_and_is_logged(
     rig: Rig, api: PublishApi, word: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="emberq"):
-        api.publish_many(request(f"topic=t&binary={word}", mpub_body([b"one", b"two"])))
+        answer_of(api.publish_many, request(f"topic=t&binary={word}", mpub_body([b"one", b"two"])))
     assert rig.topic_stats().depth == 2
     assert f"'{word}'" in caplog.text
 
 
 def test_a_batch_may_be_larger_than_the_broker_keeps_in_one_piece(rig: Rig) -> None:
     api = PublishApi(rig.broker, batcher_of(rig), max_msg_size=100, max_body_size=1_000_000, max_req_timeout_ms=1000)
-    api.publish_many(request("topic=t", b"12345\n" * 100_000))
+    answer_of(api.publish_many, request("topic=t", b"12345\n" * 100_000))
     stats = rig.topic_stats()
     assert (stats.message_count, stats.message_bytes) == (100_000, 500_000)

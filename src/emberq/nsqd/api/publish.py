@@ -41,6 +41,7 @@ from emberq.nsqd.api.argument import FALSE_WORDS, TRUE_WORDS, parse_integer, req
 from emberq.nsqd.publishing import MAX_SMALL_BYTES, PublishBatcher
 from emberq.storage.error import StorageError
 from emberq.wire import error
+from emberq.wire.command import Publish
 from emberq.wire.error import FatalError
 from emberq.wire.mpub import messages_of
 from emberq.wire.parameter import ProducerSequence, parse_producer_id, parse_sequence
@@ -87,7 +88,9 @@ class PublishApi:
         blob = PUBLISHED_HEADER.pack(len(body)) + body
         topic = self._broker.find_topic(self._plain_targets.get(request.target, ""))
         if topic is not None and producer is None and len(blob) <= MAX_SMALL_BYTES:
-            return self._publish_with_others(topic.name, blob)
+            waiting = _BatchedPublish()
+            self._batcher.add_single(waiting, b"PUB", topic.name, blob)
+            return waiting.answer()
         try:
             if topic is None:
                 pending = self._publish_as_asked(request, blob, producer)
@@ -96,14 +99,6 @@ class PublishApi:
         except _REFUSALS as refusal:
             raise unavailable(refusal, is_last=producer is not None) from refusal
         return _OK if pending is None else _when_stored(pending, is_numbered=producer is not None)
-
-    def _publish_with_others(self, topic: str, blob: bytes) -> Response | LaterResponse:
-        waiting = _BatchedPublish()
-        self._batcher.add_single(waiting, b"PUB", topic, blob)
-        outcome = waiting.outcome
-        if isinstance(outcome, Exception):
-            raise outcome
-        return waiting if outcome is None else outcome
 
     def _publish_as_asked(self, request: Request, blob: bytes, producer: ProducerSequence | None) -> Pending | None:
         query = request.query()
@@ -135,11 +130,17 @@ class PublishApi:
                 )
             else:
                 blob, ends = batch_of_lines(request.body, max_msg_size=self._max_msg_size)
+            if not ends:
+                return _OK
+            if producer is None:
+                waiting = _BatchedPublish()
+                self._batcher.publish(waiting, Publish(b"MPUB", topic.name, blob, ends, 1))
+                return waiting.answer()
             self._batcher.note_bytes(len(blob))
-            pending = topic.publish(blob, ends, producer=producer) if ends else None
+            pending = topic.publish(blob, ends, producer=producer)
         except _REFUSALS as refusal:
             raise unavailable(refusal, is_last=producer is not None) from refusal
-        return _OK if pending is None else _when_stored(pending, is_numbered=producer is not None)
+        return _OK if pending is None else _when_stored(pending, is_numbered=True)
 
     def _topic(self, query: Query) -> Topic:
         topic = self._broker.find_topic(required_topic(query))
@@ -153,9 +154,16 @@ class PublishApi:
 
 
 class _BatchedPublish(LaterResponse):
-    """The answer to a message that is published with others. A `BatchedPublisher`, and its own promise."""
+    """The answer to what is published or answered with others. A `BatchedPublisher`, and its own promise."""
 
-    def accepted(self, topic: str, count: int, reply_count: int) -> None:  # noqa: ARG002 - it is one message
+    def answer(self) -> Response | LaterResponse:
+        """The response, if it is known already; the refusal is raised."""
+        outcome = self.outcome
+        if isinstance(outcome, Exception):
+            raise outcome
+        return self if outcome is None else outcome
+
+    def accepted(self, topic: str, count: int, reply_count: int) -> None:  # noqa: ARG002 - one answer to all of it
         self.settle(_OK)
 
     def refused(self, verb: bytes, refusal: Exception) -> None:  # noqa: ARG002 - HTTP names no verb
