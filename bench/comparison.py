@@ -3,7 +3,7 @@
 What else happens on the machine must hit both servers alike, so a work is done by both before anything else,
 and the order is swapped each round. What slows the machine for some minutes must hit no work in all its rounds, so all
 works are done once before the next round, which begins with another work. The number that counts is the median of the
-rounds.
+rounds: of a ratio, too, for the machine is as fast for both sides of a round, and not from one round to the next.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        ours, peer = self.median(OURS), self.median(PEER)
-        return None if ours is None or peer is None else advantage(ours, peer, self.better)
+        rounds = zip(self.values.get(OURS, ()), self.values.get(PEER, ()), strict=False)
+        ratios = [advantage(ours, peer, self.better) for ours, peer in rounds]
+        known = [ratio for ratio in ratios if ratio is not None]
+        return median(known) if known else None
 
 
 @dataclass(kw_only=True)

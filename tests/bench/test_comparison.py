@@ -63,15 +63,15 @@ def test_all_works_are_done_before_the_next_round() -> None:
         "work0 peer 1",
         "work1 ours 1",
         "work1 peer 1",
-        "work0 peer 2",
-        "work0 ours 2",
         "work1 peer 2",
         "work1 ours 2",
+        "work0 peer 2",
+        "work0 ours 2",
     ]
     assert [row.work for row in outcome.rows] == ["work0", "work1"]
 
 
-def test_values_are_kept_for_each_server_and_compared_by_their_medians() -> None:
+def test_values_are_kept_for_each_server_and_compared_round_by_round() -> None:
     (row,) = compare(options_for(port_as_rate), Diary()).rows
     assert row.values == {"ours": [1.0] * 3, "peer": [2.0] * 3}
     assert row.ratio == 0.5
@@ -82,6 +82,13 @@ def test_the_median_forgives_one_bad_round() -> None:
     outcome = compare(options_for(lambda _: [Metric("rate", next(rates), "msg/s", "higher")]), Diary())
     assert outcome.rows[0].median("ours") == 100.0
     assert outcome.rows[0].ratio == 2.0
+
+
+def test_a_machine_that_changes_its_speed_between_rounds_changes_no_ratio() -> None:
+    rates = iter([100.0, 50.0, 50.0, 90.0, 30.0, 20.0])  # ours comes first, then the peer, then ours
+    outcome = compare(options_for(lambda _: [Metric("rate", next(rates), "msg/s", "higher")]), Diary())
+    assert outcome.rows[0].values == {"ours": [100.0, 90.0, 30.0], "peer": [50.0, 50.0, 20.0]}
+    assert outcome.rows[0].ratio == 1.8
 
 
 def test_every_run_has_a_topic_of_its_own() -> None:

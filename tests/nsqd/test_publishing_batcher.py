@@ -12,7 +12,7 @@ from emberq.base.timers import Timers
 from emberq.broker.broker import Broker
 from emberq.broker.store import DiskStore
 from emberq.broker.topic import TopicConfig
-from emberq.nsqd.publishing import ALONE_COUNT, MAX_GATHERED_BYTES, MAX_UNTOLD_BYTES, PublishBatcher
+from emberq.nsqd.publishing import ALONE_COUNT, MAX_GATHERED_BYTES, MAX_UNTOLD_BYTES, MAX_UNTOLD_REPLIES, PublishBatcher
 from emberq.storage.backend import DiskLimits
 from emberq.storage.disk_queue_sync import Syncer
 from emberq.wire.command import Publish
@@ -159,13 +159,20 @@ def test_what_is_a_batch_already_is_published_at_once_and_answered_with_the_othe
     one, other = Client(), Client()
     intake.publish(one, mpub("t", b"1", b"2"))
     intake.publish(other, mpub("t", b"3"))
-    intake.publish(other, mpub("t", b"4"))
-    assert bodies_in(broker, "t") == [b"1", b"2", b"3", b"4"]
+    assert bodies_in(broker, "t") == [b"1", b"2", b"3"]
     assert one.heard == other.heard == []
     turns.end()
     assert one.heard == [("t", 2, 1)]
-    assert other.heard == [("t", 2, 2)]
+    assert other.heard == [("t", 1, 1)]
     assert turns.callbacks == []
+
+
+def test_a_few_batches_of_one_publisher_are_answered_together(intake: PublishBatcher) -> None:
+    client = Client()
+    for body in range(MAX_UNTOLD_REPLIES):
+        assert client.heard == []
+        intake.publish(client, mpub("t", b"%d" % body))
+    assert client.heard == [("t", MAX_UNTOLD_REPLIES, MAX_UNTOLD_REPLIES)]
 
 
 def test_a_batch_is_answered_before_what_its_publisher_sent_later(turns: Turns, intake: PublishBatcher) -> None:
@@ -200,10 +207,11 @@ def test_a_refused_batch_is_heard_of_behind_those_that_were_stored(
 
 
 def test_after_many_bytes_batches_are_answered_within_the_turn(intake: PublishBatcher) -> None:
-    client = Client()
-    for _ in range(1 + MAX_UNTOLD_BYTES // 100_000):
+    clients = [Client() for _ in range(1 + MAX_UNTOLD_BYTES // 100_000)]
+    for client in clients:
+        assert clients[0].heard == []
         intake.publish(client, mpub("t", b"x" * 100_000))
-    assert client.heard
+    assert all(client.heard for client in clients)
 
 
 def test_a_client_that_sends_batches_alone_is_answered_at_once(turns: Turns, intake: PublishBatcher) -> None:

@@ -207,6 +207,9 @@ MAX_GATHERED_BYTES = MAX_BATCH_BYTES
 """A turn that brings more is flushed in between, because the broker would cut a larger batch again."""
 MAX_UNTOLD_BYTES = 1024 * 1024
 """Of large batches a turn may bring more, but then they are answered in between: this takes about a millisecond."""
+MAX_UNTOLD_REPLIES = 2
+"""So many answers to one publisher leave together. After more of them, it would send more at a time, in packets of other
+sizes than the last ones: then what they leave in memory does not fit the next, a twelfth of all."""
 ALONE_COUNT = 63
 """After a turn that brought one publish, so many are passed on at once before gathering is tried again."""
 
@@ -389,7 +392,7 @@ class PublishBatcher:
             return
         self._tell_soon(publisher, topic, len(command.ends), command.reply_count)
         self._untold_bytes += size
-        if self._untold_bytes > MAX_UNTOLD_BYTES:
+        if self._untold_bytes > MAX_UNTOLD_BYTES or self._untold[-1].reply_count >= MAX_UNTOLD_REPLIES:
             self._tell_untold()
 
     def _tell_soon(self, publisher: BatchedPublisher, topic: str, count: int, reply_count: int) -> None:
