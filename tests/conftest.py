@@ -26,6 +26,7 @@ from emberq.embedded import EmbeddedThread  # noqa: E402
 from emberq.nsqd.options import NsqdOptions  # noqa: E402
 from tests.support.certificates import Authority  # noqa: E402
 from tests.support.embedded import Broker  # noqa: E402
+from tests.support.examples import SEARCH, SHARE, USUAL_COUNT  # noqa: E402
 from tests.support.harness import NsqdHarness  # noqa: E402
 from tests.support.http_client import HttpClient  # noqa: E402
 from tests.support.lookupd_harness import LookupdHarness  # noqa: E402
@@ -38,11 +39,14 @@ os.environ["SSL_CERT_FILE"] = os.devnull
 # Nor does one multiply matrices; a process that imports Arrow, and by it numpy, is spared the threads for it: 0.1 s.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
-SEARCH = os.environ.get("EMBERQ_EXAMPLES") == "random"
-"""Whether `make search` looks for examples that fail. Otherwise every run plays the same ones."""
-
 # No deadlines: a busy machine takes long over examples. A search keeps what failed, and plays it first.
-settings.register_profile("fixed", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "fixed",
+    derandomize=True,
+    deadline=None,
+    max_examples=USUAL_COUNT // SHARE,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("random", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("random" if SEARCH else "fixed")
 

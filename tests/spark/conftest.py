@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from importlib import import_module
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 
 from tests.support.hurried_java import hurry_java
 from tests.support.journal_nsqd import JournalNsqd, JournalNsqdProcess, JournalNsqdThread
+from tests.support.planner_server import planner_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +48,18 @@ def _hurried_java() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def _quick_planners(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Planners of the session for all tests are forked."""
+    from emberq.spark.java import local_worker_python
+
+    folder = tmp_path_factory.mktemp("planners")
+    with planner_server(folder, usual=local_worker_python()) as launcher, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(import_module("emberq.spark.session"), "local_worker_python", lambda: launcher)
+        yield
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory, _quick_planners: None) -> Iterator[SparkSession]:
     """Spark on this machine, with as few threads and as little waiting as a test wants."""
     from emberq.spark import session
 

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 
 from pyspark.sql import SparkSession
 
 from emberq.spark import session
-from emberq.spark.java import local_worker_python
 from emberq.spark.session import TUNED
 
 
@@ -14,7 +14,7 @@ def test_a_session_is_tuned_and_takes_what_is_asked_for(spark: SparkSession) -> 
         assert spark.conf.get(key) == value
     assert spark.conf.get("spark.ui.enabled") == "false"
     assert spark.sparkContext.master == "local[2,4]"
-    assert os.environ["PYSPARK_PYTHON"] == local_worker_python()
+    assert os.environ["PYSPARK_PYTHON"] == import_module("emberq.spark.session").local_worker_python()
 
 
 def test_a_second_call_gives_the_running_session(spark: SparkSession) -> None:

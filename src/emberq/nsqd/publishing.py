@@ -208,8 +208,8 @@ MAX_GATHERED_BYTES = MAX_BATCH_BYTES
 MAX_UNTOLD_BYTES = 1024 * 1024
 """Of large batches a turn may bring more, but then they are answered in between: this takes about a millisecond."""
 MAX_UNTOLD_REPLIES = 2
-"""So many answers to one publisher leave together. After more of them, it would send more at a time, in packets of other
-sizes than the last ones: then what they leave in memory does not fit the next, a twelfth of all."""
+"""So many answers to one publisher leave together. After more of them it would send more at a time, in packets of ever
+other sizes, and what one leaves in memory would not fit the next: a twelfth of all memory."""
 ALONE_COUNT = 63
 """After a turn that brought one publish, so many are passed on at once before gathering is tried again."""
 
