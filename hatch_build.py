@@ -21,7 +21,8 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-# A C file for each module, so that every core has one to compile.
+# A C file for each module, so that every core has one to compile. Where nothing is optimized, most of the work is to
+# read Python's headers, and one file for all modules does that once.
 _SETUP = """\
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +48,9 @@ class ParallelBuild(build_ext):
 setup(
     name="emberq-compiled",
     packages=[],
-    ext_modules=mypycify({arguments!r}, opt_level={level!r}, debug_level="0", group_name="emberq", multi_file=True),
+    ext_modules=mypycify(
+        {arguments!r}, opt_level={level!r}, debug_level="0", group_name="emberq", multi_file={is_in_parts!r}
+    ),
     cmdclass={{"build_ext": ParallelBuild}},
     script_args=["build_ext", "--inplace", f"--parallel={{os.cpu_count()}}"],
 )
@@ -95,7 +98,8 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
     def _compile(self, modules: list[str]) -> None:
         setup = self._folder / "setup_compiled.py"
         level = os.environ.get("EMBERQ_OPTIMIZATION", "3")
-        setup.write_text(_SETUP.format(arguments=["--ignore-missing-imports", *modules], level=level))
+        arguments = ["--ignore-missing-imports", *modules]
+        setup.write_text(_SETUP.format(arguments=arguments, level=level, is_in_parts=level != "0"))
         done = subprocess.run(  # noqa: S603 - our own script
             [sys.executable, setup.name],
             cwd=self._folder,
