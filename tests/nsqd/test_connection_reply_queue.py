@@ -75,6 +75,23 @@ async def test_a_place_that_is_taken_before_answers_leave_is_the_last() -> None:
     assert b"".join(client.told) == b"onetwo"
 
 
+async def test_a_place_that_is_taken_while_answers_leave_is_the_last() -> None:
+    client = Client()
+    line = client.line
+    first, second = line.reserve(), line.reserve()
+
+    def publish_again() -> bytes:
+        line.settle(line.reserve(), saying(b"three"))
+        return b"one"
+
+    line.settle(second, saying(b"two"))
+    line.settle(first, publish_again)
+    await turn()
+    await turn()
+    assert b"".join(client.told) == b"onetwothree"
+    assert len(line) == 0
+
+
 async def test_an_empty_line_is_drained() -> None:
     await Client().line.drained()
 

@@ -1,8 +1,8 @@
 """How many examples of a property are played.
 
 `make test` plays the same ones each time: what they could find they have found, and now they hold what was mended. So
-it plays half of those that a search plays at random (`make search`), and of properties that it plays twice, compiled
-and uncompiled, an eighth in the uncompiled run, which takes longer over each and measures coverage.
+it plays half of those that a search plays at random (`make search`), and a quarter in the uncompiled runs, which take
+longer over each and measure coverage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from quality import blocks
 SEARCH: Final = os.environ.get("EMBERQ_EXAMPLES") == "random"
 """Whether `make search` looks for examples that fail."""
 SHARE: Final = 1 if SEARCH else 2
-SHARE_WHEN_MEASURED: Final = 8
+SHARE_WHEN_MEASURED: Final = 4
 USUAL_COUNT: Final = 100
 
 

@@ -52,7 +52,7 @@ def planner_server(folder: Path, *, usual: str) -> Iterator[str]:
     import subprocess
 
     address = folder / "planners"
-    command = [sys.executable, "-m", "tests.support.planner_server", "serve", str(address)]
+    command = [sys.executable, "-m", "tests.support.planner_server", "serve"]
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen()
@@ -128,7 +128,7 @@ def _become(wish: dict[str, Any], streams: list[int]) -> None:
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case ["serve", _, descriptor]:
+        case ["serve", descriptor]:
             serve(socket.socket(fileno=int(descriptor)))
         case [address, *words]:
             sys.exit(client(address, words))

@@ -349,8 +349,7 @@ class PublishBatcher:
 
     def flush(self) -> None:
         """Publish what was gathered and tell every publisher."""
-        if self._untold:
-            self._tell_untold()
+        self._tell_untold()
         self.store()
 
     def store(self) -> None:
